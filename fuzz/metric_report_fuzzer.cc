@@ -7,7 +7,7 @@
 #include "fmt/format.h"
 #include "fuzz/allocation_count.h"
 #include "fuzz/fuzzing.h"
-#include "storage/manifest/metric_report.h"
+#include "storage/records/metric_report.h"
 #include "storage/manifest/store_request.h"
 
 namespace tidemark::fuzz {

@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "fmt/format.h"
-#include "storage/manifest/metric_report.h"
+#include "storage/records/metric_report.h"
 #include "storage/manifest/store_identity.h"
 #include "storage/manifest/store_layout.h"
 #include "storage/shard/aligned_buffer.h"

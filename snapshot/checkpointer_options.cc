@@ -7,7 +7,7 @@
 #include "fmt/format.h"
 #include "storage/io/quoted_name.h"
 #include "storage/io/thread_priority.h"
-#include "storage/manifest/json_fields.h"
+#include "storage/records/json_fields.h"
 #include "storage/shard/utf8.h"
 
 namespace tidemark {

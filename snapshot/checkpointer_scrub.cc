@@ -9,7 +9,7 @@
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "snapshot/checkpointer_impl.h"
-#include "storage/manifest/manifest_records.h"
+#include "storage/records/manifest_records.h"
 
 namespace tidemark {
 namespace {

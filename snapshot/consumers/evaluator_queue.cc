@@ -11,7 +11,7 @@
 #include "snapshot/guarded.h"
 #include "storage/io/check.h"
 #include "storage/io/exception_status.h"
-#include "storage/manifest/metric_report.h"
+#include "storage/records/metric_report.h"
 #include "storage/manifest/store_identity.h"
 
 namespace tidemark {

@@ -2,8 +2,8 @@
 
 #include "fmt/format.h"
 #include "storage/io/printable_text.h"
-#include "storage/manifest/c_locale.h"
-#include "storage/manifest/json_fields.h"
+#include "storage/records/c_locale.h"
+#include "storage/records/json_fields.h"
 #include "storage/shard/utf8.h"
 
 namespace tidemark {

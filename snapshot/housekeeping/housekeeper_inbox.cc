@@ -3,7 +3,7 @@
 #include "fmt/format.h"
 #include "snapshot/housekeeping/housekeeper.h"
 #include "storage/manifest/inbox.h"
-#include "storage/manifest/metric_report.h"
+#include "storage/records/metric_report.h"
 #include "storage/manifest/request_inbox.h"
 
 namespace tidemark {

@@ -11,7 +11,7 @@
 #include "fmt/format.h"
 #include "snapshot/guarded.h"
 #include "snapshot/housekeeping/housekeeper.h"
-#include "storage/manifest/tag.h"
+#include "storage/records/tag.h"
 
 namespace tidemark {
 namespace {

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "storage/io/file_system.h"
 #include "storage/manifest/attempt_reader.h"
-#include "storage/manifest/manifest_records.h"
+#include "storage/records/manifest_records.h"
 #include "storage/manifest/store_layout.h"
 #include "storage/shard/shard_reader.h"
 #include "tidemark/async_checkpointer.h"

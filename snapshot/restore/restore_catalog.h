@@ -10,7 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "storage/manifest/manifest_records.h"
+#include "storage/records/manifest_records.h"
 #include "storage/manifest/store.h"
 #include "storage/manifest/store_layout.h"
 #include "storage/shard/ids.h"

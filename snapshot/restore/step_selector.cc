@@ -7,8 +7,8 @@
 
 #include "fmt/format.h"
 #include "storage/io/printable_text.h"
-#include "storage/manifest/best_modes.h"
-#include "storage/manifest/tag.h"
+#include "storage/records/best_modes.h"
+#include "storage/records/tag.h"
 
 namespace tidemark {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "snapshot/restore/restore.h"
-#include "storage/manifest/manifest_records.h"
+#include "storage/records/manifest_records.h"
 #include "tidemark/evaluator.h"
 #include "tidemark/snapshot.h"
 

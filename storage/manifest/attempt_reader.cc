@@ -10,7 +10,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "fmt/format.h"
-#include "storage/manifest/json_fields.h"
+#include "storage/records/json_fields.h"
 #include "storage/shard/shard_verify.h"
 
 namespace tidemark::storage {

@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "fmt/format.h"
-#include "storage/manifest/best_modes.h"
-#include "storage/manifest/phases_record.h"
+#include "storage/records/best_modes.h"
+#include "storage/records/phases_record.h"
 
 namespace tidemark::storage {
 namespace {

@@ -17,7 +17,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "storage/manifest/manifest_records.h"
+#include "storage/records/manifest_records.h"
 
 namespace tidemark::storage {
 

@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "rocksdb/iterator.h"
 #include "rocksdb/slice.h"
-#include "storage/manifest/manifest_records.h"
+#include "storage/records/manifest_records.h"
 
 namespace tidemark::storage {
 

@@ -13,7 +13,7 @@
 #include "fmt/format.h"
 #include "storage/io/exception_status.h"
 #include "storage/io/printable_text.h"
-#include "storage/manifest/json_fields.h"
+#include "storage/records/json_fields.h"
 #include "storage/shard/checked_encoding.h"
 
 namespace tidemark::storage {

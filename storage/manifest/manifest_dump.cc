@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "fmt/format.h"
-#include "storage/manifest/best_modes.h"
+#include "storage/records/best_modes.h"
 #include "storage/manifest/database.h"
 #include "storage/manifest/index_keys.h"
-#include "storage/manifest/manifest_records.h"
-#include "storage/manifest/phases_record.h"
+#include "storage/records/manifest_records.h"
+#include "storage/records/phases_record.h"
 
 namespace tidemark::storage {
 namespace {

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "fmt/format.h"
-#include "storage/manifest/tag.h"
+#include "storage/records/tag.h"
 
 namespace tidemark::storage {
 namespace {

@@ -9,9 +9,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "rocksdb/write_batch.h"
-#include "storage/manifest/best_modes.h"
-#include "storage/manifest/manifest_records.h"
-#include "storage/manifest/phases_record.h"
+#include "storage/records/best_modes.h"
+#include "storage/records/manifest_records.h"
+#include "storage/records/phases_record.h"
 
 namespace tidemark::storage {
 

@@ -12,7 +12,7 @@
 #include "storage/manifest/attempt_reader.h"
 #include "storage/manifest/identity_recovery.h"
 #include "storage/manifest/lease.h"
-#include "storage/manifest/metric_report.h"
+#include "storage/records/metric_report.h"
 #include "storage/manifest/quarantine.h"
 #include "storage/manifest/retired_shard.h"
 #include "storage/manifest/store.h"

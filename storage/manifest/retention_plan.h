@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "storage/manifest/best_modes.h"
+#include "storage/records/best_modes.h"
 #include "storage/manifest/kept_steps.h"
 #include "tidemark/retention.h"
 #include "tidemark/step_info.h"

@@ -15,7 +15,7 @@
 #include "storage/io/exception_status.h"
 #include "storage/manifest/deletion_mark.h"
 #include "storage/manifest/disk_reserve.h"
-#include "storage/manifest/manifest_records.h"
+#include "storage/records/manifest_records.h"
 #include "storage/manifest/pin.h"
 #include "storage/manifest/retired_shard.h"
 #include "storage/manifest/store.h"

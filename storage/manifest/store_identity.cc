@@ -13,8 +13,8 @@
 #include "nlohmann/json.hpp"
 #include "storage/io/exception_status.h"
 #include "storage/io/printable_text.h"
-#include "storage/manifest/checked_json.h"
-#include "storage/manifest/json_fields.h"
+#include "storage/records/checked_json.h"
+#include "storage/records/json_fields.h"
 
 namespace tidemark::storage {
 namespace {

@@ -13,10 +13,10 @@
 #include "storage/io/check.h"
 #include "storage/manifest/deletion_mark.h"
 #include "storage/manifest/disk_reserve.h"
-#include "storage/manifest/manifest_records.h"
+#include "storage/records/manifest_records.h"
 #include "storage/manifest/pin.h"
 #include "storage/manifest/store.h"
-#include "storage/manifest/tag.h"
+#include "storage/records/tag.h"
 #include "storage/manifest/warn_later.h"
 
 namespace tidemark::storage {

@@ -4,9 +4,9 @@
 #include <stdexcept>
 
 #include "fmt/format.h"
-#include "storage/manifest/checked_json.h"
-#include "storage/manifest/json_fields.h"
-#include "storage/manifest/tag.h"
+#include "storage/records/checked_json.h"
+#include "storage/records/json_fields.h"
+#include "storage/records/tag.h"
 #include "storage/shard/checked_encoding.h"
 
 namespace tidemark::storage {

@@ -10,7 +10,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "storage/manifest/metric_report.h"
+#include "storage/records/metric_report.h"
 #include "tests/non_finite.h"
 #include "tests/snapshot/test_snapshot.h"
 #include "tests/storage/io/status_matchers.h"

@@ -8,7 +8,7 @@
 
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "storage/manifest/json_fields.h"
+#include "storage/records/json_fields.h"
 #include "storage/shard/byte_reader.h"
 #include "tests/format/golden_contents.h"
 #include "tests/storage/io/status_matchers.h"

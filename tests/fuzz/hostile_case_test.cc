@@ -17,7 +17,7 @@
 #include "gtest/gtest.h"
 #include "storage/io/printable_text.h"
 #include "storage/manifest/lease.h"
-#include "storage/manifest/metric_report.h"
+#include "storage/records/metric_report.h"
 #include "storage/manifest/store_request.h"
 #include "tests/fuzz/hostile_store.h"
 #include "tests/fuzz/measured_child.h"

@@ -23,7 +23,7 @@
 #include "gtest/gtest.h"
 #include "storage/io/printable_text.h"
 #include "storage/manifest/attempt_reader.h"
-#include "storage/manifest/metric_report.h"
+#include "storage/records/metric_report.h"
 #include "storage/manifest/store_identity.h"
 #include "storage/shard/shard_verify.h"
 #include "tests/fuzz/measured_child.h"

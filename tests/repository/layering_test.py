@@ -12,19 +12,19 @@ import source_tree
 
 # Each room, and the rooms whose headers its files may include besides its own and the public ones. The first room
 # whose prefix fits a path is the path's room.
+STORAGE = ["storage/io/", "storage/shard/", "storage/records/", "storage/journal/", "storage/manifest/"]
 ROOMS = [
     ("include/tidemark/torch.h", []),
     ("include/tidemark/", []),
     ("storage/io/", []),
     ("storage/shard/", ["storage/io/"]),
+    ("storage/records/", ["storage/io/", "storage/shard/"]),
     ("storage/journal/", ["storage/io/", "storage/shard/"]),
-    ("storage/manifest/", ["storage/io/", "storage/shard/"]),
-    ("storage/", ["storage/io/", "storage/shard/", "storage/manifest/"]),
-    ("snapshot/exchange/", ["storage/", "storage/io/", "storage/shard/", "storage/manifest/", "snapshot/"]),
-    ("snapshot/torch/",
-     ["storage/", "storage/io/", "storage/shard/", "storage/manifest/", "snapshot/", "snapshot/exchange/"]),
-    ("snapshot/", ["storage/", "storage/io/", "storage/shard/", "storage/manifest/"]),
-    ("eval/", ["storage/", "storage/io/", "storage/shard/", "storage/manifest/", "snapshot/"]),
+    ("storage/manifest/", ["storage/io/", "storage/shard/", "storage/records/", "storage/journal/"]),
+    ("snapshot/exchange/", STORAGE + ["snapshot/"]),
+    ("snapshot/torch/", STORAGE + ["snapshot/", "snapshot/exchange/"]),
+    ("snapshot/", STORAGE),
+    ("eval/", STORAGE + ["snapshot/"]),
 ]
 # Rooms on top of everything: they may include any header, but nobody below may include theirs.
 TOP = ("python/", "tools/", "examples/", "tests/", "fuzz/", "bench/")

@@ -31,7 +31,7 @@
 #include "storage/manifest/inbox.h"
 #include "storage/manifest/lease.h"
 #include "storage/manifest/manifest.h"
-#include "storage/manifest/metric_report.h"
+#include "storage/records/metric_report.h"
 #include "storage/manifest/store.h"
 #include "tests/fuzz/cost_growth.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"

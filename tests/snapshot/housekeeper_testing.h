@@ -16,7 +16,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
-#include "storage/manifest/metric_report.h"
+#include "storage/records/metric_report.h"
 #include "storage/manifest/store_identity.h"
 #include "storage/manifest/store_layout.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"

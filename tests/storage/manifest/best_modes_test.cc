@@ -1,4 +1,4 @@
-#include "storage/manifest/best_modes.h"
+#include "storage/records/best_modes.h"
 
 #include "gmock/gmock.h"
 #include "storage/io/file_system.h"

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "storage/manifest/manifest_records.h"
+#include "storage/records/manifest_records.h"
 
 namespace tidemark::storage {
 

@@ -15,7 +15,7 @@
 #include "rocksdb/write_batch.h"
 #include "storage/manifest/database.h"
 #include "storage/manifest/index_keys.h"
-#include "storage/manifest/json_fields.h"
+#include "storage/records/json_fields.h"
 #include "storage/manifest/manifest.h"
 #include "tests/non_finite.h"
 #include "tests/storage/io/status_matchers.h"

@@ -21,7 +21,7 @@
 #include "storage/manifest/inbox.h"
 #include "storage/manifest/lease.h"
 #include "storage/manifest/manifest.h"
-#include "storage/manifest/metric_report.h"
+#include "storage/records/metric_report.h"
 #include "tests/storage/io/drawn_cases.h"
 #include "tests/storage/io/file_tree.h"
 #include "tests/storage/io/test_directory.h"

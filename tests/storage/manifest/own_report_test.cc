@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "storage/manifest/inbox.h"
 #include "storage/manifest/report_files.h"
-#include "tests/storage/manifest/checked_object.h"
+#include "tests/storage/records/checked_object.h"
 #include "tests/storage/manifest/inbox_testing.h"
 
 namespace tidemark::storage {

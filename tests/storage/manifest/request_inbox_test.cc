@@ -10,9 +10,9 @@
 #include "gtest/gtest.h"
 #include "storage/manifest/inbox.h"
 #include "storage/manifest/lease.h"
-#include "storage/manifest/tag.h"
+#include "storage/records/tag.h"
 #include "tests/storage/io/drawn_cases.h"
-#include "tests/storage/manifest/checked_object.h"
+#include "tests/storage/records/checked_object.h"
 #include "tests/storage/manifest/inbox_testing.h"
 #include "tests/storage/manifest/unwritable_files.h"
 

@@ -10,7 +10,7 @@
 #include "rocksdb/write_batch.h"
 #include "storage/manifest/database.h"
 #include "storage/manifest/index_keys.h"
-#include "storage/manifest/manifest_records.h"
+#include "storage/records/manifest_records.h"
 #include "storage/manifest/request_inbox.h"
 #include "storage/manifest/store.h"
 #include "tests/storage/io/failing_file_system.h"

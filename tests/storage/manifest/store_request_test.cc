@@ -9,9 +9,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "storage/manifest/json_fields.h"
+#include "storage/records/json_fields.h"
 #include "tests/storage/io/status_matchers.h"
-#include "tests/storage/manifest/checked_object.h"
+#include "tests/storage/records/checked_object.h"
 
 namespace tidemark::storage {
 namespace {

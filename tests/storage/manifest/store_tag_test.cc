@@ -10,7 +10,7 @@
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "storage/manifest/tag.h"
+#include "storage/records/tag.h"
 #include "tests/storage/io/drawn_cases.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/manifest/store_pin_testing.h"

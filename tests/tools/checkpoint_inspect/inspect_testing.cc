@@ -12,7 +12,7 @@
 #include <functional>
 
 #include "gmock/gmock.h"
-#include "storage/manifest/c_locale.h"
+#include "storage/records/c_locale.h"
 
 namespace tidemark::inspect {
 namespace {

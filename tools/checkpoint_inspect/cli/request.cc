@@ -15,7 +15,7 @@
 #include "storage/manifest/request_inbox.h"
 #include "storage/manifest/retention.h"
 #include "storage/manifest/store.h"
-#include "storage/manifest/tag.h"
+#include "storage/records/tag.h"
 #include "tools/checkpoint_inspect/checks/store_holder.h"
 #include "tools/checkpoint_inspect/checks/store_owner.h"
 #include "tools/checkpoint_inspect/cli/interrupt.h"

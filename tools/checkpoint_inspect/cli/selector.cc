@@ -7,7 +7,7 @@
 
 #include "fmt/format.h"
 #include "fmt/ranges.h"
-#include "storage/manifest/tag.h"
+#include "storage/records/tag.h"
 #include "tools/checkpoint_inspect/cli/metric_choice.h"
 
 namespace tidemark::inspect {

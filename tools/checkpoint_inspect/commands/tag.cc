@@ -1,4 +1,4 @@
-#include "storage/manifest/tag.h"
+#include "storage/records/tag.h"
 
 #include <algorithm>
 #include <memory>

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "fmt/format.h"
-#include "storage/manifest/c_locale.h"
+#include "storage/records/c_locale.h"
 #include "tools/checkpoint_inspect/commands/steps.h"
 #include "tools/checkpoint_inspect/output/text.h"
 

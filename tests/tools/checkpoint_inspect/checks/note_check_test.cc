@@ -6,7 +6,7 @@
 
 #include "gmock/gmock.h"
 #include "storage/manifest/deletion_mark.h"
-#include "storage/manifest/manifest_records.h"
+#include "storage/records/manifest_records.h"
 #include "storage/manifest/store_identity.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "gmock/gmock.h"
-#include "storage/manifest/manifest_records.h"
+#include "storage/records/manifest_records.h"
 #include "tests/storage/io/child_process.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"

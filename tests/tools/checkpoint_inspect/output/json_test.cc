@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "gmock/gmock.h"
-#include "storage/manifest/c_locale.h"
+#include "storage/records/c_locale.h"
 
 namespace tidemark::inspect {
 namespace {

@@ -1,8 +1,8 @@
-#include "storage/manifest/json_fields.h"
+#include "storage/records/json_fields.h"
 
 #include <cmath>
 
-#include "storage/manifest/c_locale.h"
+#include "storage/records/c_locale.h"
 
 namespace tidemark::storage {
 namespace {

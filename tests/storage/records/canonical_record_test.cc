@@ -1,4 +1,4 @@
-#include "storage/manifest/canonical_record.h"
+#include "storage/records/canonical_record.h"
 
 #include <bit>
 #include <limits>
@@ -8,7 +8,7 @@
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "storage/manifest/tag.h"
+#include "storage/records/tag.h"
 #include "tests/storage/io/status_matchers.h"
 
 namespace tidemark::storage {

@@ -1,7 +1,7 @@
 // Gives a thread C's locale while a parser runs that expects the decimal point of the process's locale.
 
-#ifndef TIDEMARK_STORAGE_MANIFEST_C_LOCALE_H_
-#define TIDEMARK_STORAGE_MANIFEST_C_LOCALE_H_
+#ifndef TIDEMARK_STORAGE_RECORDS_C_LOCALE_H_
+#define TIDEMARK_STORAGE_RECORDS_C_LOCALE_H_
 
 #include <locale.h>
 
@@ -34,4 +34,4 @@ class CLocale {
 
 }  // namespace tidemark::storage
 
-#endif  // TIDEMARK_STORAGE_MANIFEST_C_LOCALE_H_
+#endif  // TIDEMARK_STORAGE_RECORDS_C_LOCALE_H_

@@ -1,4 +1,4 @@
-#include "storage/manifest/metric_report.h"
+#include "storage/records/metric_report.h"
 
 #include <cmath>
 #include <random>
@@ -9,10 +9,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "storage/manifest/json_fields.h"
+#include "storage/records/json_fields.h"
 #include "tests/non_finite.h"
 #include "tests/storage/io/status_matchers.h"
-#include "tests/storage/manifest/checked_object.h"
+#include "tests/storage/records/checked_object.h"
 #include "tidemark/entry.h"
 
 namespace tidemark::storage {

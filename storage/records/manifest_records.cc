@@ -1,13 +1,13 @@
-#include "storage/manifest/manifest_records.h"
+#include "storage/records/manifest_records.h"
 
 #include <functional>
 #include <stdexcept>
 #include <utility>
 
 #include "fmt/format.h"
-#include "storage/manifest/canonical_record.h"
-#include "storage/manifest/json_fields.h"
-#include "storage/manifest/tag.h"
+#include "storage/records/canonical_record.h"
+#include "storage/records/json_fields.h"
+#include "storage/records/tag.h"
 
 namespace tidemark::storage {
 namespace {

@@ -6,8 +6,8 @@
 // The value is a JSON object with a "version", as those of manifest_records.h are. A library of before there were any
 // passes over it, and may put another attempt in the step's place without it: the attempt says whose phases they are.
 
-#ifndef TIDEMARK_STORAGE_MANIFEST_PHASES_RECORD_H_
-#define TIDEMARK_STORAGE_MANIFEST_PHASES_RECORD_H_
+#ifndef TIDEMARK_STORAGE_RECORDS_PHASES_RECORD_H_
+#define TIDEMARK_STORAGE_RECORDS_PHASES_RECORD_H_
 
 #include <cstdint>
 #include <string>
@@ -41,4 +41,4 @@ std::string PhasesKey(int64_t step);
 
 }  // namespace tidemark::storage
 
-#endif  // TIDEMARK_STORAGE_MANIFEST_PHASES_RECORD_H_
+#endif  // TIDEMARK_STORAGE_RECORDS_PHASES_RECORD_H_

@@ -3,8 +3,8 @@
 // What decodes throws std::invalid_argument where a field is not what it must be, and the library's own exceptions
 // where it is not there; DecodeJson turns both into a status, so that none leaves the decoder of a record.
 
-#ifndef TIDEMARK_STORAGE_MANIFEST_JSON_FIELDS_H_
-#define TIDEMARK_STORAGE_MANIFEST_JSON_FIELDS_H_
+#ifndef TIDEMARK_STORAGE_RECORDS_JSON_FIELDS_H_
+#define TIDEMARK_STORAGE_RECORDS_JSON_FIELDS_H_
 
 #include <cstdint>
 #include <exception>
@@ -144,4 +144,4 @@ absl::StatusOr<Record> DecodeJson(std::string_view what, std::string_view bytes,
 
 }  // namespace tidemark::storage
 
-#endif  // TIDEMARK_STORAGE_MANIFEST_JSON_FIELDS_H_
+#endif  // TIDEMARK_STORAGE_RECORDS_JSON_FIELDS_H_

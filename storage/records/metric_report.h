@@ -5,8 +5,8 @@
 // Pure functions between structs and bytes; no I/O. A report is a JSON object with a version, like the records of the
 // manifest, and a check of all its bytes: it is written in one process and believed in another one.
 
-#ifndef TIDEMARK_STORAGE_MANIFEST_METRIC_REPORT_H_
-#define TIDEMARK_STORAGE_MANIFEST_METRIC_REPORT_H_
+#ifndef TIDEMARK_STORAGE_RECORDS_METRIC_REPORT_H_
+#define TIDEMARK_STORAGE_RECORDS_METRIC_REPORT_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -72,4 +72,4 @@ bool HasEvaluation(const StepInfo& info, const Evaluation& evaluation);
 
 }  // namespace tidemark::storage
 
-#endif  // TIDEMARK_STORAGE_MANIFEST_METRIC_REPORT_H_
+#endif  // TIDEMARK_STORAGE_RECORDS_METRIC_REPORT_H_

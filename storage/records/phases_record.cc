@@ -1,10 +1,10 @@
-#include "storage/manifest/phases_record.h"
+#include "storage/records/phases_record.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "storage/manifest/json_fields.h"
-#include "storage/manifest/manifest_records.h"
+#include "storage/records/json_fields.h"
+#include "storage/records/manifest_records.h"
 
 namespace tidemark::storage {
 namespace {

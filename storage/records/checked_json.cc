@@ -1,4 +1,4 @@
-#include "storage/manifest/checked_json.h"
+#include "storage/records/checked_json.h"
 
 #include <set>
 #include <span>

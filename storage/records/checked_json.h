@@ -1,15 +1,15 @@
 // JSON objects that are written in one process and believed in another one: the last bytes are a check of all before
 // them, nothing is named twice, and nothing nests without end. No I/O.
 
-#ifndef TIDEMARK_STORAGE_MANIFEST_CHECKED_JSON_H_
-#define TIDEMARK_STORAGE_MANIFEST_CHECKED_JSON_H_
+#ifndef TIDEMARK_STORAGE_RECORDS_CHECKED_JSON_H_
+#define TIDEMARK_STORAGE_RECORDS_CHECKED_JSON_H_
 
 #include <cstddef>
 #include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
-#include "storage/manifest/json_fields.h"
+#include "storage/records/json_fields.h"
 
 namespace tidemark::storage {
 
@@ -34,4 +34,4 @@ Json ParseStrictly(std::string_view bytes);
 
 }  // namespace tidemark::storage
 
-#endif  // TIDEMARK_STORAGE_MANIFEST_CHECKED_JSON_H_
+#endif  // TIDEMARK_STORAGE_RECORDS_CHECKED_JSON_H_

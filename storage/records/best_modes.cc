@@ -1,4 +1,4 @@
-#include "storage/manifest/best_modes.h"
+#include "storage/records/best_modes.h"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,7 @@
 #include "absl/strings/ascii.h"
 #include "fmt/format.h"
 #include "storage/io/printable_text.h"
-#include "storage/manifest/json_fields.h"
+#include "storage/records/json_fields.h"
 
 namespace tidemark::storage {
 namespace {

@@ -1,13 +1,13 @@
 // A quick reader of step records. Who lists a store reads all of them, and a general JSON parser takes most of that
 // time. Pure functions.
 
-#ifndef TIDEMARK_STORAGE_MANIFEST_CANONICAL_RECORD_H_
-#define TIDEMARK_STORAGE_MANIFEST_CANONICAL_RECORD_H_
+#ifndef TIDEMARK_STORAGE_RECORDS_CANONICAL_RECORD_H_
+#define TIDEMARK_STORAGE_RECORDS_CANONICAL_RECORD_H_
 
 #include <optional>
 #include <string_view>
 
-#include "storage/manifest/manifest_records.h"
+#include "storage/records/manifest_records.h"
 
 namespace tidemark::storage {
 
@@ -18,4 +18,4 @@ std::optional<StepRecord> ReadCanonicalStepRecord(std::string_view bytes);
 
 }  // namespace tidemark::storage
 
-#endif  // TIDEMARK_STORAGE_MANIFEST_CANONICAL_RECORD_H_
+#endif  // TIDEMARK_STORAGE_RECORDS_CANONICAL_RECORD_H_

@@ -1,4 +1,4 @@
-#include "storage/manifest/json_fields.h"
+#include "storage/records/json_fields.h"
 
 #include <clocale>
 #include <cmath>

@@ -2,8 +2,8 @@
 //
 // Pure functions; no I/O.
 
-#ifndef TIDEMARK_STORAGE_MANIFEST_TAG_H_
-#define TIDEMARK_STORAGE_MANIFEST_TAG_H_
+#ifndef TIDEMARK_STORAGE_RECORDS_TAG_H_
+#define TIDEMARK_STORAGE_RECORDS_TAG_H_
 
 #include <cstddef>
 #include <string>
@@ -32,4 +32,4 @@ bool HasTag(const std::vector<std::string>& tags, std::string_view name);
 
 }  // namespace tidemark::storage
 
-#endif  // TIDEMARK_STORAGE_MANIFEST_TAG_H_
+#endif  // TIDEMARK_STORAGE_RECORDS_TAG_H_

@@ -11,8 +11,8 @@
 // Values are JSON objects with a "version", so that any RocksDB tool shows something readable. Numbers that JSON cannot
 // hold (NaN, infinities) are the strings "NaN", "Infinity" and "-Infinity".
 
-#ifndef TIDEMARK_STORAGE_MANIFEST_MANIFEST_RECORDS_H_
-#define TIDEMARK_STORAGE_MANIFEST_MANIFEST_RECORDS_H_
+#ifndef TIDEMARK_STORAGE_RECORDS_MANIFEST_RECORDS_H_
+#define TIDEMARK_STORAGE_RECORDS_MANIFEST_RECORDS_H_
 
 #include <cstdint>
 #include <optional>
@@ -117,4 +117,4 @@ std::string DeletionKey(const AttemptId& attempt);
 
 }  // namespace tidemark::storage
 
-#endif  // TIDEMARK_STORAGE_MANIFEST_MANIFEST_RECORDS_H_
+#endif  // TIDEMARK_STORAGE_RECORDS_MANIFEST_RECORDS_H_

@@ -1,11 +1,11 @@
-#include "storage/manifest/phases_record.h"
+#include "storage/records/phases_record.h"
 
 #include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "storage/manifest/json_fields.h"
+#include "storage/records/json_fields.h"
 #include "tests/storage/io/status_matchers.h"
 
 namespace tidemark::storage {

@@ -1,7 +1,7 @@
 // What tests put into an inbox in place of a writer.
 
-#ifndef TIDEMARK_TESTS_STORAGE_MANIFEST_CHECKED_OBJECT_H_
-#define TIDEMARK_TESTS_STORAGE_MANIFEST_CHECKED_OBJECT_H_
+#ifndef TIDEMARK_TESTS_STORAGE_RECORDS_CHECKED_OBJECT_H_
+#define TIDEMARK_TESTS_STORAGE_RECORDS_CHECKED_OBJECT_H_
 
 #include <span>
 #include <string>
@@ -19,4 +19,4 @@ inline std::string WithCheck(std::string object) {
 
 }  // namespace tidemark::storage
 
-#endif  // TIDEMARK_TESTS_STORAGE_MANIFEST_CHECKED_OBJECT_H_
+#endif  // TIDEMARK_TESTS_STORAGE_RECORDS_CHECKED_OBJECT_H_

@@ -1,4 +1,4 @@
-#include "storage/manifest/canonical_record.h"
+#include "storage/records/canonical_record.h"
 
 #include <charconv>
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/strings/charconv.h"
-#include "storage/manifest/tag.h"
+#include "storage/records/tag.h"
 
 namespace tidemark::storage {
 namespace {

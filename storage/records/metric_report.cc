@@ -1,4 +1,4 @@
-#include "storage/manifest/metric_report.h"
+#include "storage/records/metric_report.h"
 
 #include <algorithm>
 #include <span>
@@ -7,8 +7,8 @@
 
 #include "fmt/format.h"
 #include "storage/io/quoted_name.h"
-#include "storage/manifest/checked_json.h"
-#include "storage/manifest/json_fields.h"
+#include "storage/records/checked_json.h"
+#include "storage/records/json_fields.h"
 #include "storage/shard/checked_encoding.h"
 #include "storage/shard/utf8.h"
 #include "tidemark/entry.h"

@@ -1,4 +1,4 @@
-#include "storage/manifest/manifest_records.h"
+#include "storage/records/manifest_records.h"
 
 #include <cmath>
 #include <limits>
@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
-#include "storage/manifest/json_fields.h"
+#include "storage/records/json_fields.h"
 #include "tests/storage/io/status_matchers.h"
 
 namespace tidemark::storage {

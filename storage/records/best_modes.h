@@ -4,8 +4,8 @@
 // The value is a JSON object with a "version", like those of manifest_records.h. A rebuild loses it, and the next
 // trainer that opens the store writes it again. Older libraries ignore the key.
 
-#ifndef TIDEMARK_STORAGE_MANIFEST_BEST_MODES_H_
-#define TIDEMARK_STORAGE_MANIFEST_BEST_MODES_H_
+#ifndef TIDEMARK_STORAGE_RECORDS_BEST_MODES_H_
+#define TIDEMARK_STORAGE_RECORDS_BEST_MODES_H_
 
 #include <functional>
 #include <map>
@@ -38,4 +38,4 @@ absl::StatusOr<BestMode> RequireBestMode(const BestModes& recorded, std::string_
 
 }  // namespace tidemark::storage
 
-#endif  // TIDEMARK_STORAGE_MANIFEST_BEST_MODES_H_
+#endif  // TIDEMARK_STORAGE_RECORDS_BEST_MODES_H_
