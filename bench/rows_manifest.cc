@@ -18,9 +18,9 @@
 #include "storage/io/file_system.h"
 #include "storage/io/unique_fd.h"
 #include "storage/manifest/manifest.h"
-#include "storage/records/manifest_records.h"
 #include "storage/manifest/store.h"
 #include "storage/manifest/store_layout.h"
+#include "storage/records/manifest_records.h"
 #include "storage/shard/ids.h"
 
 namespace tidemark::bench {

@@ -8,12 +8,12 @@
 #include "fuzz/store_image.h"
 #include "nlohmann/json.hpp"
 #include "storage/manifest/folder_note.h"
-#include "storage/records/json_fields.h"
 #include "storage/manifest/lease.h"
-#include "storage/records/manifest_records.h"
-#include "storage/records/metric_report.h"
 #include "storage/manifest/store_identity.h"
 #include "storage/manifest/store_request.h"
+#include "storage/records/json_fields.h"
+#include "storage/records/manifest_records.h"
+#include "storage/records/metric_report.h"
 
 namespace tidemark::fuzz {
 namespace {

@@ -18,11 +18,11 @@
 #include "storage/journal/entry.h"
 #include "storage/manifest/folder_note.h"
 #include "storage/manifest/lease.h"
+#include "storage/manifest/store_identity.h"
+#include "storage/manifest/store_request.h"
 #include "storage/records/manifest_records.h"
 #include "storage/records/metric_report.h"
 #include "storage/records/phases_record.h"
-#include "storage/manifest/store_identity.h"
-#include "storage/manifest/store_request.h"
 #include "storage/shard/byte_writer.h"
 #include "storage/shard/chunk_codec.h"
 

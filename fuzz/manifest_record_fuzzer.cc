@@ -7,9 +7,9 @@
 #include "fuzz/fuzzing.h"
 #include "storage/manifest/folder_note.h"
 #include "storage/manifest/lease.h"
+#include "storage/manifest/store_identity.h"
 #include "storage/records/manifest_records.h"
 #include "storage/records/phases_record.h"
-#include "storage/manifest/store_identity.h"
 #include "storage/records/tag.h"
 
 namespace tidemark::fuzz {

@@ -7,8 +7,8 @@
 #include "fmt/format.h"
 #include "fuzz/allocation_count.h"
 #include "fuzz/fuzzing.h"
-#include "storage/records/metric_report.h"
 #include "storage/manifest/store_request.h"
+#include "storage/records/metric_report.h"
 
 namespace tidemark::fuzz {
 namespace {

@@ -8,9 +8,9 @@
 #include <fstream>
 
 #include "fmt/format.h"
-#include "storage/records/metric_report.h"
 #include "storage/manifest/store_identity.h"
 #include "storage/manifest/store_layout.h"
+#include "storage/records/metric_report.h"
 #include "storage/shard/aligned_buffer.h"
 #include "storage/shard/shard_index_layout.h"
 

@@ -3,8 +3,8 @@
 #include "fmt/format.h"
 #include "snapshot/housekeeping/housekeeper.h"
 #include "storage/manifest/inbox.h"
-#include "storage/records/metric_report.h"
 #include "storage/manifest/request_inbox.h"
+#include "storage/records/metric_report.h"
 
 namespace tidemark {
 

@@ -10,9 +10,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "storage/records/manifest_records.h"
 #include "storage/manifest/store.h"
 #include "storage/manifest/store_layout.h"
+#include "storage/records/manifest_records.h"
 #include "storage/shard/ids.h"
 
 namespace tidemark {

@@ -19,10 +19,10 @@
 #include "storage/io/file_system.h"
 #include "storage/io/held_names.h"
 #include "storage/manifest/attempt_reader.h"
-#include "storage/records/best_modes.h"
 #include "storage/manifest/manifest.h"
-#include "storage/records/metric_report.h"
 #include "storage/manifest/store_layout.h"
+#include "storage/records/best_modes.h"
+#include "storage/records/metric_report.h"
 #include "storage/shard/shard_reader.h"
 #include "tidemark/store_reader.h"
 

@@ -10,8 +10,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "storage/io/file_system.h"
-#include "storage/records/manifest_records.h"
 #include "storage/manifest/store_layout.h"
+#include "storage/records/manifest_records.h"
 #include "storage/shard/shard_reader.h"
 
 namespace tidemark::storage {

@@ -16,7 +16,7 @@
 #include "absl/status/statusor.h"
 #include "storage/io/file_system.h"
 #include "storage/records/best_modes.h"
-#include "storage/manifest/kept_steps.h"
+#include "storage/records/kept_steps.h"
 #include "storage/records/manifest_records.h"
 #include "storage/records/phases_record.h"
 

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "fmt/format.h"
-#include "storage/records/best_modes.h"
 #include "storage/manifest/database.h"
 #include "storage/manifest/index_keys.h"
+#include "storage/records/best_modes.h"
 #include "storage/records/manifest_records.h"
 #include "storage/records/phases_record.h"
 

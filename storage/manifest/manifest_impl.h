@@ -24,10 +24,10 @@
 #include "rocksdb/write_batch.h"
 #include "storage/manifest/database.h"
 #include "storage/manifest/index_keys.h"
-#include "storage/manifest/kept_steps.h"
 #include "storage/manifest/key_iteration.h"
 #include "storage/manifest/manifest.h"
 #include "storage/manifest/record_batch.h"
+#include "storage/records/kept_steps.h"
 
 namespace tidemark::storage {
 

@@ -12,11 +12,11 @@
 #include "storage/manifest/attempt_reader.h"
 #include "storage/manifest/identity_recovery.h"
 #include "storage/manifest/lease.h"
-#include "storage/records/metric_report.h"
 #include "storage/manifest/quarantine.h"
 #include "storage/manifest/retired_shard.h"
 #include "storage/manifest/store.h"
 #include "storage/manifest/store_identity.h"
+#include "storage/records/metric_report.h"
 #include "storage/shard/shard_verify.h"
 
 namespace tidemark::storage {

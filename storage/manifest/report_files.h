@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "storage/io/file_system.h"
-#include "storage/records/metric_report.h"
 #include "storage/manifest/store_layout.h"
+#include "storage/records/metric_report.h"
 #include "tidemark/step_info.h"
 
 namespace tidemark::storage {

@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "storage/records/best_modes.h"
-#include "storage/manifest/kept_steps.h"
+#include "storage/records/kept_steps.h"
 #include "tidemark/retention.h"
 #include "tidemark/step_info.h"
 

@@ -15,11 +15,11 @@
 #include "storage/io/exception_status.h"
 #include "storage/manifest/deletion_mark.h"
 #include "storage/manifest/disk_reserve.h"
-#include "storage/records/manifest_records.h"
 #include "storage/manifest/pin.h"
 #include "storage/manifest/retired_shard.h"
 #include "storage/manifest/store.h"
 #include "storage/manifest/warn_later.h"
+#include "storage/records/manifest_records.h"
 
 namespace tidemark::storage {
 namespace {

@@ -13,11 +13,11 @@
 #include "storage/io/check.h"
 #include "storage/manifest/deletion_mark.h"
 #include "storage/manifest/disk_reserve.h"
-#include "storage/records/manifest_records.h"
 #include "storage/manifest/pin.h"
 #include "storage/manifest/store.h"
-#include "storage/records/tag.h"
 #include "storage/manifest/warn_later.h"
+#include "storage/records/manifest_records.h"
+#include "storage/records/tag.h"
 
 namespace tidemark::storage {
 namespace {

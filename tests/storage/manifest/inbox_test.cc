@@ -11,9 +11,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/manifest/report_files.h"
-#include "tests/storage/records/checked_object.h"
 #include "tests/storage/manifest/inbox_testing.h"
 #include "tests/storage/manifest/unwritable_files.h"
+#include "tests/storage/records/checked_object.h"
 
 namespace tidemark::storage {
 namespace {

@@ -10,8 +10,8 @@
 #include "gtest/gtest.h"
 #include "storage/manifest/inbox.h"
 #include "storage/manifest/report_files.h"
-#include "tests/storage/records/checked_object.h"
 #include "tests/storage/manifest/inbox_testing.h"
+#include "tests/storage/records/checked_object.h"
 
 namespace tidemark::storage {
 namespace {

@@ -12,9 +12,9 @@
 #include "storage/manifest/lease.h"
 #include "storage/records/tag.h"
 #include "tests/storage/io/drawn_cases.h"
-#include "tests/storage/records/checked_object.h"
 #include "tests/storage/manifest/inbox_testing.h"
 #include "tests/storage/manifest/unwritable_files.h"
+#include "tests/storage/records/checked_object.h"
 
 namespace tidemark::storage {
 namespace {

@@ -6,12 +6,12 @@
 #include "storage/io/file_system.h"
 #include "storage/manifest/attempt_reader.h"
 #include "storage/manifest/inbox_files.h"
-#include "storage/records/json_fields.h"
-#include "storage/records/metric_report.h"
 #include "storage/manifest/pin.h"
 #include "storage/manifest/report_files.h"
 #include "storage/manifest/store_identity.h"
 #include "storage/manifest/store_layout.h"
+#include "storage/records/json_fields.h"
+#include "storage/records/metric_report.h"
 #include "tools/checkpoint_inspect/commands/steps.h"
 
 namespace tidemark::inspect {

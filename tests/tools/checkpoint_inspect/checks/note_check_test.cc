@@ -6,8 +6,8 @@
 
 #include "gmock/gmock.h"
 #include "storage/manifest/deletion_mark.h"
-#include "storage/records/manifest_records.h"
 #include "storage/manifest/store_identity.h"
+#include "storage/records/manifest_records.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
 

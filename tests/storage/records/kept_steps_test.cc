@@ -1,4 +1,4 @@
-#include "storage/manifest/kept_steps.h"
+#include "storage/records/kept_steps.h"
 
 #include <cstdint>
 #include <memory>

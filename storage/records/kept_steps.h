@@ -1,7 +1,7 @@
 // KeptSteps: what is known of the committed steps, so that whoever asks again need not read and decode all of them.
 
-#ifndef TIDEMARK_STORAGE_MANIFEST_KEPT_STEPS_H_
-#define TIDEMARK_STORAGE_MANIFEST_KEPT_STEPS_H_
+#ifndef TIDEMARK_STORAGE_RECORDS_KEPT_STEPS_H_
+#define TIDEMARK_STORAGE_RECORDS_KEPT_STEPS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -56,4 +56,4 @@ class KeptSteps {
 
 }  // namespace tidemark::storage
 
-#endif  // TIDEMARK_STORAGE_MANIFEST_KEPT_STEPS_H_
+#endif  // TIDEMARK_STORAGE_RECORDS_KEPT_STEPS_H_
