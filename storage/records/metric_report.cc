@@ -62,27 +62,27 @@ std::string MergedName(const Evaluation& evaluation, const std::string& metric) 
 
 absl::Status ValidateEvaluation(const Evaluation& evaluation) {
   const std::string& name = evaluation.evaluator;
-  const std::string shown = QuotedName(name);
+  const auto shown = [&] { return QuotedName(name); };
   if (name.empty() || name.size() > kEvaluatorBytesMax) {
-    return absl::InvalidArgumentError(fmt::format("the evaluator's name {} has {} bytes; it must have 1 to {}", shown,
+    return absl::InvalidArgumentError(fmt::format("the evaluator's name {} has {} bytes; it must have 1 to {}", shown(),
                                                   name.size(), kEvaluatorBytesMax));
   }
-  if (!IsUtf8(name)) return absl::InvalidArgumentError(fmt::format("the evaluator's name {} is not UTF-8", shown));
+  if (!IsUtf8(name)) return absl::InvalidArgumentError(fmt::format("the evaluator's name {} is not UTF-8", shown()));
   if (HasControlCharacter(name)) {
-    return absl::InvalidArgumentError(fmt::format("the evaluator's name {} has a control character", shown));
+    return absl::InvalidArgumentError(fmt::format("the evaluator's name {} has a control character", shown()));
   }
   if (name.find('/') != std::string::npos) {
-    return absl::InvalidArgumentError(fmt::format("the evaluator's name {} has a '/'", shown));
+    return absl::InvalidArgumentError(fmt::format("the evaluator's name {} has a '/'", shown()));
   }
   for (const auto& [metric, value] : evaluation.metrics) {
     if (metric.empty() || metric.size() > EntrySpec::kNameBytesMax) {
       return absl::InvalidArgumentError(
-          fmt::format("evaluator {}: the metric's name {} has {} bytes; it must have 1 to {}", shown,
+          fmt::format("evaluator {}: the metric's name {} has {} bytes; it must have 1 to {}", shown(),
                       QuotedName(metric), metric.size(), EntrySpec::kNameBytesMax));
     }
     if (!IsUtf8(metric)) {
       return absl::InvalidArgumentError(
-          fmt::format("evaluator {}: the metric's name {} is not UTF-8", shown, QuotedName(metric)));
+          fmt::format("evaluator {}: the metric's name {} is not UTF-8", shown(), QuotedName(metric)));
     }
   }
   return absl::OkStatus();

@@ -41,9 +41,12 @@ std::array<uint8_t, 16> RandomBytes16() {
 }
 
 std::string ToHex(const std::array<uint8_t, 16>& bytes) {
-  std::string text;
-  text.reserve(2 * bytes.size());  // a reader keeps one for every entry
-  for (uint8_t byte : bytes) text += fmt::format("{:02x}", byte);
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text(2 * bytes.size(), '0');
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    text[2 * i] = kDigits[bytes[i] >> 4];
+    text[2 * i + 1] = kDigits[bytes[i] & 15];
+  }
   return text;
 }
 
