@@ -8,6 +8,7 @@
 #ifndef TIDEMARK_STORAGE_RECORDS_FACT_H_
 #define TIDEMARK_STORAGE_RECORDS_FACT_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -24,6 +25,10 @@
 
 namespace tidemark::storage {
 
+// The longest note of a pin, and reason of a request.
+inline constexpr size_t kFactNoteBytesMax = 64 << 10;
+inline constexpr size_t kFactAskerBytesMax = 1024;
+
 // The facts that have `step` and `attempt` change the record of that step, and only while it is of that attempt. An
 // attempt is 32 hexadecimal digits, or empty for a step that was only evaluated.
 
@@ -33,7 +38,8 @@ struct StepFact {
   StepRecord record;
 };
 
-// The state has changed. kDeleted: as MakeDeleted.
+// The state has changed. kDeleted: as MakeDeleted. kCommitted: there is no reason any more. Any state but kCommitted:
+// nothing is kept for a reason any more. A deleted step stays deleted, until a StepFact replaces it.
 struct StateFact {
   int64_t step = 0;
   std::string attempt;
@@ -41,14 +47,14 @@ struct StateFact {
   std::string reason;
 };
 
-// An evaluator has reported. Applied as ApplyEvaluation.
+// An evaluator has reported. Applied as ApplyEvaluation, in every state.
 struct EvaluationFact {
   int64_t step = 0;
   std::string attempt;
   Evaluation evaluation;
 };
 
-// The step is pinned or not, and has these names. Unpinned: no note and no tags.
+// The step is pinned or not, and has these names. Unpinned: no note and no tags. Changes no deleted step.
 struct PinFact {
   int64_t step = 0;
   std::string attempt;
@@ -57,14 +63,14 @@ struct PinFact {
   std::vector<std::string> tags;  // sorted, unique
 };
 
-// Why retention keeps the step.
+// Why retention keeps the step. Changes only committed steps.
 struct KeptFact {
   int64_t step = 0;
   std::string attempt;
   std::string reason;
 };
 
-// The phases of the save that made the attempt.
+// The phases of the save that made the attempt. They follow the StepFact of the attempt.
 struct PhasesFact {
   PhasesRecord record;
 };
@@ -79,10 +85,10 @@ struct BestModesFact {
 struct DeletionRequestFact {
   std::string id;  // 32 hexadecimal digits
   int64_t step = 0;
-  std::string attempt;
-  std::string reason;  // for the step's record
-  std::string asker;   // for people: process, host and user
-  absl::Time asked;    // by the asker's wall clock
+  std::string attempt;  // not empty
+  std::string reason;   // for the step's record
+  std::string asker;    // for people: process, host and user
+  absl::Time asked;     // by the asker's wall clock
 };
 
 // The request is answered: the step was deleted (`refused` is empty), or stays.
@@ -105,8 +111,8 @@ absl::StatusOr<Fact> DecodeFact(std::string_view bytes);
 // The step whose record a fact may change; nullopt: none.
 std::optional<int64_t> StepOfFact(const Fact& fact);
 
-// What the fact makes of the record of StepOfFact (nullopt: there is none). Returns what is left of the attempt that was
-// the step's and whose files are not needed any more because of this fact.
+// What the fact makes of the record of StepOfFact (nullopt: there is none). Returns what is left of the attempt that
+// was the step's and whose files are not needed any more because of this fact.
 std::optional<DeletionRecord> ApplyToStep(const Fact& fact, std::optional<StepRecord>& record);
 
 }  // namespace tidemark::storage

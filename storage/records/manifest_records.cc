@@ -37,8 +37,6 @@ void DecodeOpinions(const Json& json, StepInfo& info) {
   if (!info.pinned && !info.tags.empty()) throw std::invalid_argument("it has tags but is not pinned");
 }
 
-bool MayLackAttempt(StepState state) { return state == StepState::kFailed || state == StepState::kUnsaved; }
-
 template <typename Record>
 absl::StatusOr<Record> Decode(std::string_view bytes, std::string_view what,
                               const std::function<Record(const Json&)>& decode, int version_max = kManifestVersion) {
@@ -51,6 +49,8 @@ absl::StatusOr<Record> Decode(std::string_view bytes, std::string_view what,
 bool MayHaveFiles(StepState state) {
   return state == StepState::kCommitted || state == StepState::kDamaged || state == StepState::kLost;
 }
+
+bool MayLackAttempt(StepState state) { return state == StepState::kFailed || state == StepState::kUnsaved; }
 
 std::optional<DeletionRecord> DeletionOf(const StepRecord& record) {
   const auto attempt = FromHex(record.info.attempt);

@@ -62,6 +62,9 @@ struct RecordedShard {
 // manifest takes those that are whole for committed, with the reports in their folder.
 bool MayHaveFiles(StepState state);
 
+// Whether a record in this state may be of no attempt.
+bool MayLackAttempt(StepState state);
+
 struct StepRecord {
   // `attempt` is a valid id; where the state is kFailed or kUnsaved it may be empty. A deleted step keeps its attempt,
   // but has no shards, references or user metadata.

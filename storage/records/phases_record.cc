@@ -9,25 +9,22 @@
 namespace tidemark::storage {
 namespace {
 
-// Ten thousand years: what lies beyond would overflow where times are added.
-constexpr int64_t kMicrosecondsMax = int64_t{10'000} * 366 * 86400 * 1'000'000;
-
 int64_t Microseconds(absl::Duration duration) {
-  return std::clamp<int64_t>(absl::ToInt64Microseconds(duration), 0, kMicrosecondsMax);
+  return std::clamp<int64_t>(absl::ToInt64Microseconds(duration), 0, kPhaseMicrosecondsMax);
 }
 
 ScopedJson EncodeSpan(const SavePhase& phase) {
-  const int64_t begin = Microseconds(phase.begin);
-  const int64_t duration = Microseconds(phase.begin + phase.duration) - begin;
+  const PhaseTimes times = TimesOfPhase(phase);
   ScopedJson span(Json::array());
-  for (const int64_t time : {begin, duration, std::min(duration, Microseconds(phase.busy))}) span->push_back(time);
+  for (const int64_t time : {times.begin, times.duration, times.busy}) span->push_back(time);
   span->push_back(phase.bytes);
   return span;
 }
 
 absl::Duration DecodeTime(const Json& json) {
   const int64_t microseconds = DecodeInt64(json);
-  if (microseconds < 0 || microseconds > kMicrosecondsMax) throw std::invalid_argument("a time is out of its range");
+  if (microseconds < 0 || microseconds > kPhaseMicrosecondsMax)
+    throw std::invalid_argument("a time is out of its range");
   return absl::Microseconds(microseconds);
 }
 
@@ -39,13 +36,19 @@ SavePhase DecodeSpan(const Json& json, const std::string& name, const std::strin
   phase.busy = DecodeTime(json[2]);
   phase.bytes = DecodeUnsigned<uint64_t>(json[3]);
   if (phase.busy > phase.duration) throw std::invalid_argument("a phase was busy for longer than it took");
-  if (phase.begin + phase.duration > absl::Microseconds(kMicrosecondsMax)) {
+  if (phase.begin + phase.duration > absl::Microseconds(kPhaseMicrosecondsMax)) {
     throw std::invalid_argument("a phase ends beyond its range");
   }
   return phase;
 }
 
 }  // namespace
+
+PhaseTimes TimesOfPhase(const SavePhase& phase) {
+  const int64_t begin = Microseconds(phase.begin);
+  const int64_t duration = Microseconds(phase.begin + phase.duration) - begin;
+  return {.begin = begin, .duration = duration, .busy = std::min(duration, Microseconds(phase.busy))};
+}
 
 std::string EncodePhasesRecord(const PhasesRecord& record) {
   ScopedJson lanes(Json::array());

@@ -29,7 +29,18 @@ struct PhasesRecord {
   std::vector<SavePhase> phases;
 };
 
-// Times are cut off to microseconds, ends as well as beginnings, so that what followed something still does.
+// The times of a phase as records have them, in microseconds, cut off. Ends are cut off as well as beginnings, so that
+// what followed something still does. Each time and the end are 0 to kPhaseMicrosecondsMax, ten thousand years: what
+// lies beyond would overflow where times are added.
+inline constexpr int64_t kPhaseMicrosecondsMax = int64_t{10'000} * 366 * 86400 * 1'000'000;
+struct PhaseTimes {
+  int64_t begin = 0;
+  int64_t duration = 0;
+  int64_t busy = 0;  // <= duration
+};
+PhaseTimes TimesOfPhase(const SavePhase& phase);
+
+// Times become those of TimesOfPhase.
 std::string EncodePhasesRecord(const PhasesRecord& record);
 
 // All but the step. kDataLoss: not such a record; the message says what is wrong. kUnimplemented: written by a newer
