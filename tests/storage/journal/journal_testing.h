@@ -10,7 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "storage/journal/entry.h"
+#include "storage/journal/journal.h"
+#include "tests/storage/io/status_matchers.h"
 
 namespace tidemark::storage {
 
@@ -47,6 +50,24 @@ class MadeJournal {
  private:
   std::map<EntryNumber, std::string> files_;
 };
+
+inline absl::Status NoCheck(const JournalView&) { return absl::OkStatus(); }
+
+inline Appended AppendFact(Journal& journal, std::string fact) {
+  return journal.Append({.facts = {std::move(fact)}}, NoCheck);
+}
+
+// What a look visits, in order: the first fact of each entry that counts; with "?" where it is not established.
+inline std::vector<std::string> Facts(Journal& journal) {
+  std::vector<std::string> facts;
+  EXPECT_THAT(journal.Look([&](const KnownEntry& known, bool is_established) {
+    if (!known.counts) return;
+    const std::string fact = known.entry.facts.empty() ? "(settles)" : known.entry.facts[0];
+    facts.push_back(is_established ? fact : fact + "?");
+  }),
+              IsOk());
+  return facts;
+}
 
 }  // namespace tidemark::storage
 

@@ -1,0 +1,199 @@
+#include "storage/journal/journal.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "fmt/format.h"
+#include "storage/journal/journal_reader.h"
+#include "storage/shard/ids.h"
+
+namespace tidemark::storage {
+namespace {
+
+// Numbers that an append tries. Eight processes that append as fast as they can need 4 to 6.
+constexpr int kTriesMax = 100;
+// Entries that settle one whose sync has failed. A disk on which so many syncs fail in a row is out of order.
+constexpr int kSettlingsMax = 3;
+
+std::string ParentOf(const std::string& directory) {
+  const size_t slash = directory.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : directory.substr(0, slash);
+}
+
+// Makes the journal's folder; its name survives power loss.
+absl::Status MakeJournal(FileSystem& files, const std::string& directory) {
+  const auto parent = files.OpenDirectory(ParentOf(directory));
+  if (!parent.ok()) return parent.status();
+  absl::Status status = files.CreateDirectory(directory);
+  const bool is_new = status.ok();
+  if (!is_new && !absl::IsAlreadyExists(status)) return status;
+  status = (*parent)->Sync();
+  // No later sync would answer for the name.
+  if (!status.ok() && is_new) files.RemoveDirectory(directory).IgnoreError();
+  return status;
+}
+
+}  // namespace
+
+Journal::Journal(FileSystem& files, std::string directory, const JournalPlace& from)
+    : files_(files, std::move(directory)), appender_(JournalView(from)), visited_(from.number) {}
+
+absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(FileSystem& files, std::string directory,
+                                                       const JournalPlace& from, const JournalOptions& options) {
+  if (options.create) {
+    if (absl::Status status = MakeJournal(files, directory); !status.ok()) return status;
+  }
+  if (absl::Status status = files.ListDirectory(directory).status(); !status.ok()) return status;
+  if (absl::Status status = FindPlace(JournalFiles(files, directory), from); !status.ok()) return status;
+  return std::unique_ptr<Journal>(new Journal(files, std::move(directory), from));
+}
+
+absl::Status Journal::ReadNew(absl::FunctionRef<void()> learned) {
+  JournalView& view = appender_.view();
+  absl::StatusOr<EntryNumber> highest = 0;
+  if (has_listed_) {
+    const EntryNumber next = view.last().number + 1;
+    const auto found = files_.Read(next);
+    if (!found.ok()) return found.status();
+    if (!found->has_value()) return absl::OkStatus();
+    highest = files_.HighestAfter(next);
+  } else {
+    highest = files_.Highest();
+  }
+  if (!highest.ok()) return highest.status();
+  absl::Status status = ReadEntries(files_, *highest, view, learned);
+  if (status.ok()) has_listed_ = true;
+  return status;
+}
+
+absl::Status Journal::Look(Visit visit) {
+  absl::MutexLock lock(&mutex_);
+  JournalView& view = appender_.view();
+  const auto visit_established = [&] {
+    mutex_.AssertHeld();
+    for (const KnownEntry& known : view.entries()) {
+      const EntryNumber number = known.place.number;
+      if (number > view.established()) break;
+      if (number > visited_) visit(known, true);
+    }
+    visited_ = view.established();
+    view.Drop(visited_);
+  };
+  absl::Status status = ReadNew(visit_established);
+  visit_established();
+  if (!status.ok()) return status;
+  for (const KnownEntry& known : view.entries()) visit(known, false);
+  return absl::OkStatus();
+}
+
+Appended Journal::Append(AppendDraft draft, Appender::FactCheck check) {
+  absl::MutexLock lock(&mutex_);
+  return AppendLocked(std::move(draft), check);
+}
+
+Appended Journal::Settle() {
+  absl::MutexLock lock(&mutex_);
+  const auto no_check = [](const JournalView&) { return absl::OkStatus(); };
+  if (absl::Status status = ReadNew([] {}); !status.ok()) {
+    return {.result = Appender::Result::kFailed, .status = std::move(status)};
+  }
+  const JournalView& view = appender_.view();
+  if (view.established() == view.last().number) {
+    return {.result = Appender::Result::kEstablished, .place = view.last()};
+  }
+  return AppendLocked({.kind = AppendDraft::Kind::kSettles}, no_check);
+}
+
+Appended Journal::AppendLocked(AppendDraft draft, Appender::FactCheck check) {
+  if (draft.id == EntryId()) draft.id = EntryId{RandomBytes16()};
+  // So that the check does not refuse for want of what is there.
+  if (absl::Status status = ReadNew([] {}); !status.ok()) {
+    return {.result = Appender::Result::kFailed, .status = std::move(status), .id = draft.id};
+  }
+  Drive(draft, check);
+  Appended appended{.result = appender_.result(), .status = appender_.status(), .id = draft.id};
+  if (appended.ok()) appended.place = appender_.place();
+  return appended;
+}
+
+absl::StatusOr<std::vector<std::optional<std::string>>> Journal::ReadAfterNaming(EntryNumber number) {
+  const auto highest = files_.HighestAfter(number - 1);
+  if (!highest.ok()) return highest.status();
+  // A listing may lack what was named while it was made.
+  auto read = ReadFiles(files_, std::max(*highest, number), appender_.view());
+  if (!read.ok()) return read;
+  while (!read->empty() && !read->back()) read->pop_back();
+  return read;
+}
+
+void Journal::Drive(const AppendDraft& draft, Appender::FactCheck check) {
+  int tries = 0;
+  int settlings = 0;
+  absl::Status why = absl::OkStatus();  // the last try did not end the append
+  std::string file;                     // the path of what was written
+  std::unique_ptr<Directory> directory;
+  Appender::Step step = appender_.Begin(draft, check);
+  while (step != Appender::Step::kNone) {
+    const EntryNumber number = appender_.number();
+    switch (step) {
+      case Appender::Step::kWrite: {
+        if (appender_.view().Find(draft.id) != nullptr) ++settlings;
+        if (++tries > kTriesMax || settlings > kSettlingsMax) {
+          const bool is_name = why.ok() || absl::IsAlreadyExists(why);
+          step = appender_.Written(
+              absl::Status(is_name ? absl::StatusCode::kUnavailable : why.code(),
+                           fmt::format("append to {}: given up before entry {}, after {} tries: {}", files_.directory(),
+                                       number, tries - 1, std::string(why.message()))));
+          break;
+        }
+        absl::Status status = files_.MakeFolder(number);
+        if (status.ok()) {
+          auto written = files_.WriteNew(number, appender_.file());
+          status = written.status();
+          if (written.ok()) file = *std::move(written);
+        }
+        step = appender_.Written(status);
+        break;
+      }
+      case Appender::Step::kName: {
+        auto opened = files_.file_system().OpenDirectory(files_.FolderOf(number));
+        absl::Status status = opened.status();
+        if (status.ok()) {
+          directory = *std::move(opened);
+          status = files_.file_system().RenameToNew(file, files_.PathOf(number));
+        }
+        // The name that it had, if it still has that one.
+        if (!status.ok()) files_.file_system().RemoveFile(file).IgnoreError();
+        why = status;
+        step = appender_.Named(status);
+        break;
+      }
+      case Appender::Step::kRead:
+        step = appender_.Read(ReadAfterNaming(number), check);
+        break;
+      case Appender::Step::kSync: {
+        absl::Status status = directory->Sync();
+        if (!status.ok()) why = status;
+        step = appender_.Synced(status, check);
+        break;
+      }
+      case Appender::Step::kNone:
+        break;
+    }
+  }
+}
+
+JournalPlace Journal::last() const {
+  absl::MutexLock lock(&mutex_);
+  return appender_.view().last();
+}
+
+EntryNumber Journal::established() const {
+  absl::MutexLock lock(&mutex_);
+  return appender_.view().established();
+}
+
+}  // namespace tidemark::storage

@@ -1,0 +1,181 @@
+#include "storage/journal/journal_files.h"
+
+#include <algorithm>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "fmt/format.h"
+#include "storage/shard/ids.h"
+
+namespace tidemark::storage {
+namespace {
+
+// Two of these take more than the 512 bytes that an inode has for names.
+constexpr size_t kRoomNameBytes = 240;
+
+std::string RoomName(int n) { return fmt::format("room-{}-{}", n, std::string(kRoomNameBytes, 'x')); }
+
+std::string NumberName(EntryNumber number) { return fmt::format("{:010}", number); }
+std::string UpperName(EntryNumber number) { return fmt::format("{:04}", (number - 1) / kSegmentEntries); }
+
+// The number that `name` stands for, if the journal would name it like that.
+std::optional<uint64_t> ParseName(std::string_view name, size_t digits) {
+  uint64_t number = 0;
+  if (name.size() < digits || !absl::SimpleAtoi(absl::string_view(name.data(), name.size()), &number)) {
+    return std::nullopt;
+  }
+  if (fmt::format("{:0{}}", number, digits) != name) return std::nullopt;
+  return number;
+}
+
+absl::Status OkIfThere(absl::Status status) { return absl::IsAlreadyExists(status) ? absl::OkStatus() : status; }
+absl::Status OkIfGone(absl::Status status) { return absl::IsNotFound(status) ? absl::OkStatus() : status; }
+
+// The numbers that the folder's subfolders are named by, the highest first.
+absl::StatusOr<std::vector<uint64_t>> Subfolders(FileSystem& files, const std::string& folder, size_t digits) {
+  auto entries = files.ListDirectory(folder);
+  if (!entries.ok()) return entries.status();
+  std::vector<uint64_t> numbers;
+  for (const DirectoryEntry& entry : *entries) {
+    const auto number = ParseName(entry.name, digits);
+    if (number && entry.type == FileType::kDirectory) numbers.push_back(*number);
+  }
+  std::sort(numbers.rbegin(), numbers.rend());
+  return numbers;
+}
+
+}  // namespace
+
+std::string JournalFiles::UpperFolderOf(EntryNumber number) const {
+  return fmt::format("{}/{}", directory_, UpperName(number));
+}
+
+std::string JournalFiles::FolderOf(EntryNumber number) const {
+  return fmt::format("{}/{:02}", UpperFolderOf(number), (number - 1) / kFolderEntries % 64);
+}
+
+std::string JournalFiles::PathOf(EntryNumber number) const {
+  return fmt::format("{}/{}", FolderOf(number), NumberName(number));
+}
+
+absl::StatusOr<std::optional<std::string>> JournalFiles::Read(EntryNumber number) const {
+  auto file = files_.OpenForRead(PathOf(number), /*direct=*/false);
+  if (absl::IsNotFound(file.status())) return std::nullopt;
+  if (!file.ok()) return file.status();
+  const auto size = (*file)->Size();
+  if (!size.ok()) return size.status();
+  if (*size > kEntryFileBytesMax) {
+    return absl::DataLossError(fmt::format("journal entry {}: {} has {} bytes, more than {}", number, (*file)->path(),
+                                           *size, kEntryFileBytesMax));
+  }
+  std::string bytes(*size, '\0');
+  absl::Status status = (*file)->ReadAt(0, std::as_writable_bytes(std::span(bytes)));
+  if (!status.ok()) return status;
+  return bytes;
+}
+
+absl::StatusOr<EntryNumber> JournalFiles::HighestIn(const std::string& folder) const {
+  auto entries = files_.ListDirectory(folder);
+  if (!entries.ok()) return entries.status();
+  EntryNumber highest = 0;
+  for (const DirectoryEntry& entry : *entries) {
+    const auto number = ParseName(entry.name, 10);
+    if (number && *number > highest && FolderOf(*number) == folder) highest = *number;
+  }
+  return highest;
+}
+
+absl::StatusOr<EntryNumber> JournalFiles::Highest() const {
+  const auto upper = Subfolders(files_, directory_, 4);
+  if (!upper.ok()) return upper.status();
+  for (const uint64_t segment : *upper) {
+    const EntryNumber first = segment * kSegmentEntries + 1;
+    const auto lower = Subfolders(files_, UpperFolderOf(first), 2);
+    if (!lower.ok()) return lower.status();
+    for (const uint64_t folder : *lower) {
+      if (folder >= kSegmentEntries / kFolderEntries) continue;
+      const auto highest = HighestIn(FolderOf(first + folder * kFolderEntries));
+      if (!highest.ok() || *highest > 0) return highest;
+    }
+  }
+  return 0;
+}
+
+absl::StatusOr<EntryNumber> JournalFiles::HighestAfter(EntryNumber number) const {
+  const EntryNumber first = number + 1;
+  for (EntryNumber next = first;; next = LastOfFolder(next) + 1) {
+    const auto highest = HighestIn(FolderOf(next));
+    if (absl::IsNotFound(highest.status())) return number;
+    if (!highest.ok()) return highest.status();
+    // A folder is made ahead, so an empty one is the end. A power loss may have taken the names before it.
+    if (*highest == 0 && next != first) return number;
+    number = std::max(number, *highest);
+  }
+}
+
+absl::Status JournalFiles::MakeNames(EntryNumber number) {
+  const std::string upper = UpperFolderOf(number);
+  const std::string folder = FolderOf(number);
+  // Another process may have made any of them and not synced it. Opened first: file_system.h says why.
+  const auto above_upper = files_.OpenDirectory(directory_);
+  if (!above_upper.ok()) return above_upper.status();
+  if (absl::Status status = OkIfThere(files_.CreateDirectory(upper)); !status.ok()) return status;
+  const auto above_folder = files_.OpenDirectory(upper);
+  if (!above_folder.ok()) return above_folder.status();
+  if (absl::Status status = OkIfThere(files_.CreateDirectory(folder)); !status.ok()) return status;
+  for (const int n : {1, 2}) {
+    absl::Status status = files_.Create(folder + "/" + RoomName(n), /*direct=*/false).status();
+    status = OkIfThere(std::move(status));
+    // Without them the folder serves until the disk is full.
+    if (!status.ok() && !absl::IsResourceExhausted(status)) return status;
+  }
+  absl::Status status = (*above_upper)->Sync();
+  status.Update((*above_folder)->Sync());
+  if (!status.ok()) doubtful_.insert(LastOfFolder(number));
+  return status;
+}
+
+absl::Status JournalFiles::RemoveNames(EntryNumber number) {
+  const std::string folder = FolderOf(number);
+  for (const int n : {1, 2}) {
+    absl::Status status = OkIfGone(files_.RemoveFile(folder + "/" + RoomName(n)));
+    if (!status.ok()) return status;
+  }
+  for (const std::string& name : {folder, UpperFolderOf(number)}) {
+    // What has an entry stays.
+    absl::Status status = OkIfThere(OkIfGone(files_.RemoveDirectory(name)));
+    if (!status.ok()) return status;
+  }
+  doubtful_.erase(LastOfFolder(number));
+  return absl::OkStatus();
+}
+
+absl::Status JournalFiles::MakeFolder(EntryNumber number) {
+  const EntryNumber last = LastOfFolder(number);
+  if (made_.contains(last)) return absl::OkStatus();
+  if (doubtful_.contains(last)) {
+    if (absl::Status status = RemoveNames(number); !status.ok()) return status;
+  }
+  if (absl::Status status = MakeNames(number); !status.ok()) return status;
+  made_.insert(last);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> JournalFiles::WriteNew(EntryNumber number, std::string_view bytes) {
+  const std::string path = fmt::format("{}/new-{}", FolderOf(number), ToHex(RandomBytes16()));
+  auto file = files_.Create(path, /*direct=*/false);
+  if (!file.ok()) return file.status();
+  absl::Status status = (*file)->WriteAt(0, std::as_bytes(std::span(bytes)));
+  if (status.ok()) status = (*file)->SyncData();
+  status.Update((*file)->Close());
+  if (!status.ok()) {
+    files_.RemoveFile(path).IgnoreError();
+    return status;
+  }
+  return path;
+}
+
+}  // namespace tidemark::storage

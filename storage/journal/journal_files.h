@@ -1,0 +1,77 @@
+// Names, folders and files of a journal.
+//
+//   journal/0000/00/0000000001   entry 1; 64 numbers in each lowest folder, 64 of these in each upper one
+//   journal/0000/00/new-...      an entry that has no number yet, or what a killed process left of one
+//   journal/0000/00/room-...     an empty file whose long name makes the folder take a block from the start, so that
+//                                a name for each of its 64 numbers fits when the disk is full
+//
+// No name of an entry is ever removed.
+
+#ifndef TIDEMARK_STORAGE_JOURNAL_JOURNAL_FILES_H_
+#define TIDEMARK_STORAGE_JOURNAL_JOURNAL_FILES_H_
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "storage/io/file_system.h"
+#include "storage/journal/entry.h"
+
+namespace tidemark::storage {
+
+inline constexpr EntryNumber kFolderEntries = 64;
+inline constexpr EntryNumber kSegmentEntries = 64 * kFolderEntries;  // those of an upper folder
+
+// The number of the last entry that is in the same lowest folder. `number` is 1 or more.
+constexpr EntryNumber LastOfFolder(EntryNumber number) { return (number - 1) / kFolderEntries * kFolderEntries + 64; }
+
+// Thread-compatible. Functions that are const may run beside each other. Errors are those of FileSystem.
+class JournalFiles {
+ public:
+  // `files` is not owned. `directory`: the journal's, without a slash at its end.
+  JournalFiles(FileSystem& files, std::string directory) : files_(files), directory_(std::move(directory)) {}
+
+  FileSystem& file_system() const { return files_; }
+  const std::string& directory() const { return directory_; }
+
+  // Preconditions: `number` is 1 or more.
+  std::string UpperFolderOf(EntryNumber number) const;
+  std::string FolderOf(EntryNumber number) const;
+  std::string PathOf(EntryNumber number) const;
+
+  // The bytes of the file of that number; no value if there is none. kDataLoss if it is longer than any that a journal
+  // has.
+  absl::StatusOr<std::optional<std::string>> Read(EntryNumber number) const;
+
+  // The highest number that listings show; 0 if there is none. kNotFound if there is no journal.
+  absl::StatusOr<EntryNumber> Highest() const;
+  // The same where all numbers up to `number` are known: lists the folder of the next number, and those after it until
+  // one has none.
+  absl::StatusOr<EntryNumber> HighestAfter(EntryNumber number) const;
+
+  // Makes the folder of `number`, and makes its names up to the journal's survive power loss. Does nothing from the
+  // second call for a folder on. After a failed sync the names are removed and made anew by a later call, because no
+  // later sync answers for them; that cannot be done if another process has put an entry there meanwhile.
+  absl::Status MakeFolder(EntryNumber number);
+
+  // A new synced file with these bytes in the folder of `number`, which has been made; its path.
+  absl::StatusOr<std::string> WriteNew(EntryNumber number, std::string_view bytes);
+
+ private:
+  absl::StatusOr<EntryNumber> HighestIn(const std::string& folder) const;
+  absl::Status MakeNames(EntryNumber number);
+  absl::Status RemoveNames(EntryNumber number);
+
+  FileSystem& files_;
+  const std::string directory_;
+  std::set<EntryNumber> made_;      // last numbers of folders whose names survive
+  std::set<EntryNumber> doubtful_;  // of those whose sync has failed
+};
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_JOURNAL_JOURNAL_FILES_H_

@@ -1,0 +1,307 @@
+#include "storage/journal/journal.h"
+
+#include <cstdio>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "fmt/format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/simulated_disk.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
+#include "tests/storage/journal/journal_testing.h"
+
+namespace tidemark::storage {
+namespace {
+
+using absl::StatusCode;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+class JournalTest : public testing::Test {
+ protected:
+  std::unique_ptr<Journal> Open(const JournalPlace& from = {}) {
+    auto journal = Journal::Open(files_, "/journal", from, {.create = true});
+    EXPECT_THAT(journal, IsOk());
+    return *std::move(journal);
+  }
+
+  SimulatedDisk disk_;
+  FailingFileSystem files_{disk_};
+};
+
+TEST_F(JournalTest, IsNotThereUnlessItIsMade) {
+  EXPECT_THAT(Journal::Open(files_, "/journal", {}).status(), StatusIs(StatusCode::kNotFound, HasSubstr("/journal")));
+  Open();
+  EXPECT_THAT(Journal::Open(files_, "/journal", {}), IsOk());
+}
+
+TEST_F(JournalTest, GivesWhatWasAppendedInOrder) {
+  const auto journal = Open();
+  for (const char* fact : {"one", "two", "three"}) EXPECT_THAT(AppendFact(*journal, fact).status, IsOk());
+  EXPECT_THAT(Facts(*journal), ElementsAre("one", "two", "three"));
+  EXPECT_EQ(journal->established(), 3u);
+  EXPECT_THAT(Facts(*journal), IsEmpty()) << "visited once";
+  EXPECT_THAT(disk_.TypeOf("/journal/0000/00/0000000003"), IsOk());
+}
+
+TEST_F(JournalTest, ALookWithoutNewsCostsOneOpen) {
+  const auto journal = Open();
+  EXPECT_TRUE(AppendFact(*journal, "one").ok());
+  Facts(*journal);
+  files_.Reset();
+  Facts(*journal);
+  EXPECT_THAT(files_.operations(), ElementsAre("OpenForRead"));
+}
+
+// Another process cannot know that the last append was synced.
+TEST_F(JournalTest, AnEntryIsVisitedAgainUntilItIsEstablished) {
+  const auto writer = Open();
+  const auto reader = Open();
+  EXPECT_TRUE(AppendFact(*writer, "one").ok());
+  EXPECT_THAT(Facts(*reader), ElementsAre("one?"));
+  EXPECT_THAT(Facts(*reader), ElementsAre("one?"));
+  EXPECT_TRUE(AppendFact(*writer, "two").ok());
+  EXPECT_THAT(Facts(*reader), ElementsAre("one", "two?"));
+  EXPECT_THAT(Facts(*reader), ElementsAre("two?"));
+  EXPECT_TRUE(reader->Settle().ok());
+  EXPECT_THAT(Facts(*reader), ElementsAre("two", "(settles)"));
+  const size_t before = reader->last().number;
+  EXPECT_TRUE(reader->Settle().ok());
+  EXPECT_EQ(reader->last().number, before) << "nothing to settle";
+}
+
+TEST_F(JournalTest, TheCheckSeesWhatOthersHaveAppendedMeanwhile) {
+  const auto journal = Open();
+  const auto other = Open();
+  std::vector<EntryNumber> seen;
+  const auto check = [&](const JournalView& view) {
+    if (seen.empty()) {
+      EXPECT_TRUE(AppendFact(*other, "first").ok());
+    }
+    seen.push_back(view.last().number);
+    return seen.size() == 1 ? absl::OkStatus() : absl::FailedPreconditionError("too late");
+  };
+  const Appended appended = journal->Append({.facts = {"second"}}, check);
+  EXPECT_EQ(appended.result, Appender::Result::kRefused);
+  EXPECT_THAT(appended.status, StatusIs(StatusCode::kFailedPrecondition, "too late"));
+  EXPECT_THAT(seen, ElementsAre(0u, 1u));
+  EXPECT_THAT(Facts(*other), ElementsAre("first"));
+}
+
+TEST_F(JournalTest, ANewerEpochRefusesTheOlderHolder) {
+  const auto older = Open();
+  const auto newer = Open();
+  const Appended first = older->Append({.kind = AppendDraft::Kind::kBeginsEpoch}, NoCheck);
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(first.place.epoch, 1u);
+  ASSERT_TRUE(newer->Append({.kind = AppendDraft::Kind::kBeginsEpoch}, NoCheck).ok());
+  const Appended late = older->Append({.kind = AppendDraft::Kind::kHolder, .epoch = 1, .facts = {"late"}}, NoCheck);
+  EXPECT_EQ(late.result, Appender::Result::kRefused);
+  EXPECT_THAT(late.status, StatusIs(StatusCode::kAborted, HasSubstr("its epoch is 2")));
+}
+
+TEST_F(JournalTest, GoesOnFromAPlace) {
+  const auto journal = Open();
+  std::vector<JournalPlace> places;
+  for (const char* fact : {"one", "two", "three"}) places.push_back(AppendFact(*journal, fact).place);
+  EXPECT_THAT(Facts(*Open(places[1])), ElementsAre("three?"));
+  const auto last = Open(places[2]);
+  EXPECT_THAT(Facts(*last), IsEmpty());
+  EXPECT_EQ(last->established(), 3u);
+  EXPECT_EQ(AppendFact(*last, "four").place.number, 4u);
+}
+
+TEST_F(JournalTest, RefusesAPlaceOfAnotherHistory) {
+  const auto journal = Open();
+  JournalPlace place = AppendFact(*journal, "one").place;
+  AppendFact(*journal, "two");
+  const auto status = [&] { return Journal::Open(files_, "/journal", place).status(); };
+  place.digest.bytes[0] ^= 1;
+  EXPECT_THAT(status(), StatusIs(StatusCode::kOutOfRange, HasSubstr("entry 1 with the digest")));
+  place.number = 3;
+  EXPECT_THAT(status(), StatusIs(StatusCode::kOutOfRange, HasSubstr("entry 3 with the digest")));
+}
+
+TEST_F(JournalTest, APlaceWhoseFileIsDamagedIsProvenByTheEntryAfterIt) {
+  const auto journal = Open();
+  const JournalPlace one = AppendFact(*journal, "one").place;
+  const JournalPlace two = AppendFact(*journal, "two").place;
+  for (const JournalPlace& place : {one, two}) {
+    auto file = disk_.OpenForRewrite(fmt::format("/journal/0000/00/{:010}", place.number), /*direct=*/false);
+    ASSERT_THAT((*file)->Truncate(20), IsOk());
+  }
+  EXPECT_THAT(Journal::Open(files_, "/journal", two).status(),
+              StatusIs(StatusCode::kDataLoss, HasSubstr("/journal/0000/00/0000000002: journal entry 2")));
+  EXPECT_THAT(Journal::Open(files_, "/journal", one).status(), StatusIs(StatusCode::kDataLoss, HasSubstr("entry 1")));
+  AppendFact(*journal, "three");
+  EXPECT_THAT(Journal::Open(files_, "/journal", two), IsOk());
+}
+
+TEST_F(JournalTest, AMissingEntryIsNamed) {
+  const auto journal = Open();
+  for (const char* fact : {"one", "two", "three"}) AppendFact(*journal, fact);
+  ASSERT_THAT(disk_.RemoveFile("/journal/0000/00/0000000002"), IsOk());
+  std::vector<std::string> facts;
+  EXPECT_THAT(Open()->Look([&](const KnownEntry& known, bool) { facts.push_back(known.entry.facts[0]); }),
+              StatusIs(StatusCode::kDataLoss,
+                       "read /journal: journal entry 2 cannot be read, and no later entry has a "
+                       "copy of it: there is no such file"));
+}
+
+TEST_F(JournalTest, GoesOverTheEndsOfFolders) {
+  const auto journal = Open();
+  std::vector<std::string> expected;
+  for (int i = 1; i <= 130; ++i) {
+    expected.push_back(fmt::format("fact {}", i));
+    ASSERT_TRUE(AppendFact(*journal, expected.back()).ok());
+  }
+  EXPECT_THAT(disk_.TypeOf("/journal/0000/02/0000000129"), IsOk());
+  const auto reader = Open();
+  std::vector<std::string> last = {"fact 130?"};
+  expected.pop_back();
+  expected.insert(expected.end(), last.begin(), last.end());
+  EXPECT_EQ(Facts(*reader), expected);
+}
+
+// The sync of the entry fails once. The entry that settles it is synced.
+TEST_F(JournalTest, AnAppendWhoseSyncFailsIsSettled) {
+  const auto journal = Open();
+  ASSERT_TRUE(AppendFact(*journal, "one").ok());
+  files_.FailOperation("SyncDirectory", absl::InternalError("EIO"));
+  const Appended appended = AppendFact(*journal, "two");
+  EXPECT_TRUE(appended.ok()) << appended.status;
+  EXPECT_EQ(appended.place.number, 2u);
+  EXPECT_THAT(Facts(*journal), ElementsAre("one", "two", "(settles)"));
+}
+
+TEST_F(JournalTest, AnAppendGivesUpIfNoSyncWorks) {
+  const auto journal = Open();
+  ASSERT_TRUE(AppendFact(*journal, "one").ok());
+  files_.SetRule([](const FailingFileSystem::Call& call) {
+    return call.operation == "SyncDirectory" ? absl::InternalError("EIO of " + call.path) : absl::OkStatus();
+  });
+  const Appended appended = AppendFact(*journal, "two");
+  EXPECT_EQ(appended.result, Appender::Result::kUnknown);
+  EXPECT_THAT(appended.status, StatusIs(StatusCode::kInternal,
+                                        "append to /journal: given up before entry 6, after 4 tries: "
+                                        "EIO of /journal/0000/00"));
+  files_.Reset();
+  EXPECT_TRUE(AppendFact(*journal, "three").ok());
+  EXPECT_THAT(Facts(*journal), ElementsAre("one", "two", "(settles)", "(settles)", "(settles)", "three"));
+}
+
+// As a file server may answer whose name is taken, and does not show it.
+TEST_F(JournalTest, AnAppendGivesUpIfEveryNameIsRefused) {
+  const auto journal = Open();
+  ASSERT_TRUE(AppendFact(*journal, "one").ok());
+  files_.SetRule([](const FailingFileSystem::Call& call) {
+    return call.operation == "RenameToNew" ? absl::AlreadyExistsError("there: " + call.path) : absl::OkStatus();
+  });
+  const Appended appended = AppendFact(*journal, "two");
+  EXPECT_EQ(appended.result, Appender::Result::kFailed);
+  EXPECT_THAT(appended.status, StatusIs(StatusCode::kUnavailable,
+                                        "append to /journal: given up before entry 2, after 100 tries: "
+                                        "there: /journal/0000/00/0000000002"));
+  files_.Reset();
+  EXPECT_EQ(AppendFact(*journal, "two").place.number, 2u);
+}
+
+// The name was given, and the answer was that it exists: as from a server that does a call twice.
+TEST_F(JournalTest, AnAppendKnowsItsOwnEntryWhateverTheNamingAnswered) {
+  const auto journal = Open();
+  ASSERT_TRUE(AppendFact(*journal, "one").ok());
+  files_.SetRule([&](const FailingFileSystem::Call& call) {
+    if (call.operation != "RenameToNew") return absl::OkStatus();
+    const auto entries = disk_.ListDirectory("/journal/0000/00");
+    for (const DirectoryEntry& entry : *entries) {
+      if (!entry.name.starts_with("new-")) continue;
+      EXPECT_THAT(disk_.Rename("/journal/0000/00/" + entry.name, call.path), IsOk());
+    }
+    return absl::AlreadyExistsError("there");
+  });
+  EXPECT_EQ(AppendFact(*journal, "two").place.number, 2u);
+  files_.Reset();
+  EXPECT_THAT(Facts(*journal), ElementsAre("one", "two"));
+}
+
+// An entry that was lost with the power, and is carried by the one after it; the listing after the naming is the first
+// to show that one.
+TEST_F(JournalTest, ATakenNumberIsSeenByTheLookAfterTheNaming) {
+  const auto journal = Open();
+  ASSERT_TRUE(AppendFact(*journal, "one").ok());
+  MadeJournal made;
+  const auto first = DecodeEntryFile(1, *ReadSmallFile(disk_, "/journal/0000/00/0000000001", 10000));
+  ASSERT_THAT(first, IsOk());
+  const JournalEntry lost = made.After(first->entry, 2, "lost");
+  JournalEntry carrier = made.After(lost, 3, "carrier");
+  carrier.durable = 1;
+  const std::string bytes = *EncodeEntryFile({.entry = carrier, .carried = {lost}});
+  auto file = disk_.Create("/journal/0000/00/0000000003", /*direct=*/false);
+  ASSERT_THAT((*file)->WriteAt(0, std::as_bytes(std::span(bytes))), IsOk());
+  EXPECT_EQ(AppendFact(*journal, "two").place.number, 4u);
+  EXPECT_THAT(Facts(*journal), ElementsAre("one", "lost", "carrier", "two"));
+  EXPECT_THAT(Facts(*Open()), ElementsAre("one", "lost?", "carrier?", "two?"));
+}
+
+TEST_F(JournalTest, LeavesNoFileBehindAnAppendThatFails) {
+  const auto journal = Open();
+  ASSERT_TRUE(AppendFact(*journal, "one").ok());
+  const DiskImage::Files before = disk_.image().Contents();
+  for (const char* operation : {"Create", "WriteAt", "SyncData", "OpenDirectory", "RenameToNew"}) {
+    files_.FailOperation(operation, absl::ResourceExhaustedError("full"));
+    const Appended appended = AppendFact(*journal, "two");
+    EXPECT_EQ(appended.result, Appender::Result::kFailed) << operation;
+    EXPECT_THAT(appended.status, StatusIs(StatusCode::kResourceExhausted, "full"));
+    EXPECT_EQ(disk_.image().Contents(), before) << operation;
+  }
+  files_.Reset();
+  EXPECT_EQ(AppendFact(*journal, "two").place.number, 2u);
+}
+
+// Threads that share two of three handles, on a real disk.
+TEST(JournalThreadsTest, EveryAppendHasItsPlace) {
+  constexpr int kAppends = 30;
+  const TestDirectory directory;
+  const std::string path = directory / "journal";
+  std::vector<std::unique_ptr<Journal>> journals;
+  for (int i = 0; i < 3; ++i) {
+    journals.push_back(Journal::Open(PosixFileSystem(), path, {}, {.create = true}).value());
+  }
+  std::vector<std::thread> threads;
+  for (size_t t = 0; t < 5; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kAppends; ++i) {
+        const Appended appended = AppendFact(*journals[t % journals.size()], fmt::format("{} of {}", i, t));
+        EXPECT_TRUE(appended.ok()) << appended.status;
+        if (i % 7 == 0) {
+          EXPECT_THAT(journals[t % journals.size()]->Look([](const KnownEntry&, bool) {}), IsOk());
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const auto reader = Journal::Open(PosixFileSystem(), path, {}).value();
+  std::vector<int> next(threads.size());
+  size_t facts = 0;
+  EXPECT_THAT(reader->Look([&](const KnownEntry& known, bool) {
+    ASSERT_TRUE(known.counts);
+    int i = 0;
+    size_t t = 0;
+    ASSERT_EQ(std::sscanf(known.entry.facts[0].c_str(), "%d of %zu", &i, &t), 2);
+    EXPECT_EQ(i, next[t]++) << "of " << t;
+    ++facts;
+  }),
+              IsOk());
+  EXPECT_EQ(facts, kAppends * threads.size());
+}
+
+}  // namespace
+}  // namespace tidemark::storage
