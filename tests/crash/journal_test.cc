@@ -201,6 +201,7 @@ void FailedSync(SimulatedDisk& disk, FileSystem& files, const char* operation, c
 void AnothersFailedSync(SimulatedDisk& disk, FileSystem&) {
   storage::FailingFileSystem others_files(disk);
   const auto other = OpenJournal(others_files);
+  Do(disk, *other, "first");
   others_files.SetRule([&](const storage::FailingFileSystem::Call& call) {
     if (call.operation != "SyncDirectory") return absl::OkStatus();
     disk.FailSync(call.path);
