@@ -1,12 +1,24 @@
 #include "storage/shard/utf8.h"
 
+#include <cstdint>
+#include <cstring>
+
 #include "storage/io/printable_text.h"
 
 namespace tidemark::storage {
 
 bool IsUtf8(std::string_view text) {
+  constexpr uint64_t kHighBits = 0x8080'8080'8080'8080;
   while (!text.empty()) {
-    if (static_cast<unsigned char>(text.front()) < 0x80) {  // most names have no others
+    // Most text is ASCII.
+    if (uint64_t word = 0; text.size() >= sizeof(word)) {
+      std::memcpy(&word, text.data(), sizeof(word));
+      if ((word & kHighBits) == 0) {
+        text.remove_prefix(sizeof(word));
+        continue;
+      }
+    }
+    if ((static_cast<unsigned char>(text.front()) & 0x80) == 0) {
       text.remove_prefix(1);
       continue;
     }
