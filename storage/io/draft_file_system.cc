@@ -2,63 +2,21 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <deque>
 #include <map>
 #include <optional>
 
 #include "fmt/format.h"
 #include "storage/io/check.h"
+#include "storage/io/draft_contents.h"
 #include "storage/io/errno_status.h"
 #include "storage/io/lock_note.h"
 
 namespace tidemark::storage {
 
-// The bytes of a file that was written here. Thread-safe.
-class DraftFileSystem::Contents {
- public:
-  explicit Contents(std::string bytes = "") : bytes_(std::move(bytes)) {}
-
-  uint64_t Size() const {
-    absl::MutexLock lock(&mutex_);
-    return bytes_.size();
-  }
-  bool Read(uint64_t offset, std::span<std::byte> out) const {
-    absl::MutexLock lock(&mutex_);
-    if (offset > bytes_.size() || out.size() > bytes_.size() - offset) return false;
-    if (!out.empty()) std::memcpy(out.data(), bytes_.data() + offset, out.size());
-    return true;
-  }
-  void Write(uint64_t offset, std::span<const std::byte> data) {
-    absl::MutexLock lock(&mutex_);
-    if (bytes_.size() < offset + data.size()) bytes_.resize(offset + data.size());
-    if (!data.empty()) std::memcpy(bytes_.data() + offset, data.data(), data.size());
-  }
-  void Resize(uint64_t bytes) {
-    absl::MutexLock lock(&mutex_);
-    bytes_.resize(bytes);
-  }
-  void Grow(uint64_t bytes) {
-    absl::MutexLock lock(&mutex_);
-    if (bytes_.size() < bytes) bytes_.resize(bytes);
-  }
-  void Replace(std::string bytes) {
-    absl::MutexLock lock(&mutex_);
-    bytes_ = std::move(bytes);
-  }
-  std::string Copy() const {
-    absl::MutexLock lock(&mutex_);
-    return bytes_;
-  }
-
- private:
-  mutable absl::Mutex mutex_;
-  std::string bytes_ ABSL_GUARDED_BY(mutex_);
-};
-
 class DraftFileSystem::MemoryFile final : public File {
  public:
-  MemoryFile(std::string path, std::shared_ptr<Contents> contents, bool writable)
+  MemoryFile(std::string path, std::shared_ptr<DraftContents> contents, bool writable)
       : path_(std::move(path)), contents_(std::move(contents)), writable_(writable) {}
 
   const std::string& path() const override { return path_; }
@@ -89,18 +47,19 @@ class DraftFileSystem::MemoryFile final : public File {
 
  private:
   const std::string path_;
-  const std::shared_ptr<Contents> contents_;
+  const std::shared_ptr<DraftContents> contents_;
   const bool writable_;
 };
 
 struct DraftFileSystem::Node {
   FileType type = FileType::kDirectory;
-  std::string base_path;                 // where the base has it, wherever it is now; empty: it was made here
-  std::shared_ptr<Contents> contents;    // of a file; null: as in the base
-  std::map<std::string, NodePtr> names;  // of a directory: those that were looked for or changed; null: removed
-  bool names_loaded = false;             // `names` has all that the base has
-  int64_t changed = 0;                   // the number of the last change of its names; 0: as in the base
+  std::string base_path;                    // where the base has it, wherever it is now; empty: it was made here
+  std::shared_ptr<DraftContents> contents;  // of a file; null: as in the base
+  std::map<std::string, NodePtr> names;     // of a directory: those that were looked for or changed; null: removed
+  bool names_loaded = false;                // `names` has all that the base has
+  int64_t changed = 0;                      // the number of the last change of its names; 0: as in the base
   bool locked = false;
+  size_t links = 1;  // names of a file
 };
 
 // Transfers of what was written here are done at once, all others by a queue of the base.
@@ -326,20 +285,20 @@ absl::StatusOr<std::unique_ptr<File>> DraftFileSystem::OpenForRead(const std::st
   return base_.OpenForRead(base_path, direct);
 }
 
-absl::StatusOr<std::shared_ptr<DraftFileSystem::Contents>> DraftFileSystem::MakeFile(const std::string& path) {
+absl::StatusOr<std::shared_ptr<DraftContents>> DraftFileSystem::MakeFile(const std::string& path) {
   absl::MutexLock lock(&mutex_);
   absl::StatusOr<Place> place = FindPlace("create", path);
   if (!place.ok()) return place.status();
   absl::StatusOr<NodePtr> there = Child(place->parent, place->name);
   if (there.ok()) return ErrnoStatus(EEXIST, "create", path);
   if (!absl::IsNotFound(there.status())) return there.status();
-  auto contents = std::make_shared<Contents>();
+  auto contents = std::make_shared<DraftContents>();
   SetName(*place, std::make_shared<Node>(Node{.type = FileType::kRegular, .contents = contents}));
   return contents;
 }
 
 absl::StatusOr<std::unique_ptr<File>> DraftFileSystem::Create(const std::string& path, bool) {
-  absl::StatusOr<std::shared_ptr<Contents>> contents = MakeFile(path);
+  absl::StatusOr<std::shared_ptr<DraftContents>> contents = MakeFile(path);
   if (!contents.ok()) return contents.status();
   return std::make_unique<MemoryFile>(path, *std::move(contents), /*writable=*/true);
 }
@@ -360,7 +319,7 @@ absl::Status DraftFileSystem::Load(const NodePtr& file, const std::string& path)
   if (!size.ok()) return size.status();
   std::string bytes(*size, '\0');
   if (absl::Status status = (*opened)->ReadAt(0, std::as_writable_bytes(std::span(bytes))); !status.ok()) return status;
-  file->contents = std::make_shared<Contents>(std::move(bytes));
+  file->contents = std::make_shared<DraftContents>(std::move(bytes));
   return absl::OkStatus();
 }
 
@@ -370,12 +329,15 @@ absl::StatusOr<std::unique_ptr<File>> DraftFileSystem::OpenForRewrite(const std:
   if (!place.ok()) return place.status();
   absl::StatusOr<NodePtr> node = Find("open to overwrite", path);
   if (!node.ok()) return node.status();
+  if ((*node)->links > 1) {
+    return absl::FailedPreconditionError(fmt::format("open to overwrite {}: it has {} names", path, (*node)->links));
+  }
   if (absl::Status status = Load(*node, path); !status.ok()) return status;
   return std::make_unique<MemoryFile>(path, (*node)->contents, /*writable=*/true);
 }
 
-absl::Status DraftFileSystem::RenameTo(const std::string& from, const std::string& to, bool replaces) {
-  const std::string operation = fmt::format("rename {} to", from);
+absl::Status DraftFileSystem::NameFile(const std::string& from, const std::string& to, Naming naming) {
+  const std::string operation = fmt::format("{} {} to", naming == Naming::kSecond ? "link" : "rename", from);
   absl::StatusOr<Place> source = FindPlace(operation, from);
   if (!source.ok()) return source.status();
   absl::StatusOr<Place> target = FindPlace(operation, to);
@@ -383,10 +345,13 @@ absl::Status DraftFileSystem::RenameTo(const std::string& from, const std::strin
   absl::StatusOr<NodePtr> node = Child(source->parent, source->name);
   if (absl::IsNotFound(node.status())) return ErrnoStatus(ENOENT, operation, to);
   if (!node.ok()) return node.status();
+  if (naming == Naming::kSecond && (*node)->type != FileType::kRegular) {
+    return absl::FailedPreconditionError(fmt::format("{} {}: {} is not a regular file", operation, to, from));
+  }
   absl::StatusOr<NodePtr> replaced = Child(target->parent, target->name);
   if (!replaced.ok() && !absl::IsNotFound(replaced.status())) return replaced.status();
   if (replaced.ok()) {
-    if (!replaces) return ErrnoStatus(EEXIST, operation, to);
+    if (naming != Naming::kReplacing) return ErrnoStatus(EEXIST, operation, to);
     if (*replaced == *node) return absl::OkStatus();
     const bool directory = (*node)->type == FileType::kDirectory;
     if (((*replaced)->type == FileType::kDirectory) != directory) {
@@ -399,8 +364,13 @@ absl::Status DraftFileSystem::RenameTo(const std::string& from, const std::strin
     }
   }
   if (to.starts_with(from + "/")) return ErrnoStatus(EINVAL, operation, to);
+  if (replaced.ok()) --(*replaced)->links;
   SetName(*target, *node);
-  SetName(*source, nullptr);
+  if (naming == Naming::kSecond) {
+    ++(*node)->links;
+  } else {
+    SetName(*source, nullptr);
+  }
   return absl::OkStatus();
 }
 
@@ -412,6 +382,7 @@ absl::Status DraftFileSystem::RemoveFile(const std::string& path) {
   if (absl::IsNotFound(node.status())) return ErrnoStatus(ENOENT, "remove", path);
   if (!node.ok()) return node.status();
   if ((*node)->type == FileType::kDirectory) return ErrnoStatus(EISDIR, "remove", path);
+  --(*node)->links;
   SetName(*place, nullptr);
   return absl::OkStatus();
 }
@@ -446,7 +417,7 @@ absl::StatusOr<std::unique_ptr<FileLock>> DraftFileSystem::TryLock(const std::st
   if (!place.ok()) return place.status();
   absl::StatusOr<NodePtr> node = Child(place->parent, place->name);
   if (absl::IsNotFound(node.status())) {
-    node = std::make_shared<Node>(Node{.type = FileType::kRegular, .contents = std::make_shared<Contents>()});
+    node = std::make_shared<Node>(Node{.type = FileType::kRegular, .contents = std::make_shared<DraftContents>()});
     SetName(*place, *node);
   }
   if (!node.ok()) return node.status();
@@ -465,7 +436,7 @@ absl::StatusOr<std::unique_ptr<FileLock>> DraftFileSystem::TryLock(const std::st
   }
   if (held) return LockIsHeld(path, note);
   file.locked = true;
-  file.contents = std::make_shared<Contents>();
+  file.contents = std::make_shared<DraftContents>();
   return std::make_unique<Lock>(mutex_, *node);
 }
 

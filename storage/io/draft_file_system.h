@@ -19,6 +19,8 @@
 
 namespace tidemark::storage {
 
+class DraftContents;
+
 // Thread-safe. Outlives its files, locks and queues. What is written takes as much memory, and so does the whole of a
 // file that is opened to be written over; what is only read, renamed or removed takes none, and files are read from the
 // base whenever somebody reads them, so that the base should not change meanwhile. Below the directory everything that
@@ -44,11 +46,16 @@ class DraftFileSystem final : public FileSystem {
   absl::StatusOr<std::unique_ptr<File>> OpenForRewrite(const std::string& path, bool direct) override;
   absl::Status Rename(const std::string& from, const std::string& to) override {
     absl::MutexLock lock(&mutex_);
-    return RenameTo(from, to, /*replaces=*/true);
+    return NameFile(from, to, Naming::kReplacing);
   }
   absl::Status RenameToNew(const std::string& from, const std::string& to) override {
     absl::MutexLock lock(&mutex_);
-    return RenameTo(from, to, /*replaces=*/false);
+    return NameFile(from, to, Naming::kNew);
+  }
+  // A file of the base counts as one with a single name.
+  absl::Status HardLink(const std::string& path, const std::string& new_path) override {
+    absl::MutexLock lock(&mutex_);
+    return NameFile(path, new_path, Naming::kSecond);
   }
   absl::Status RemoveFile(const std::string& path) override;
   absl::Status RemoveDirectory(const std::string& path) override;
@@ -62,12 +69,12 @@ class DraftFileSystem final : public FileSystem {
   absl::StatusOr<std::unique_ptr<IoQueue>> NewIoQueue(IoQueueKind kind, size_t depth) override;
 
  private:
-  class Contents;
   class MemoryFile;
   class Lock;
   class Queue;
   struct Node;
   using NodePtr = std::shared_ptr<Node>;
+  enum class Naming { kReplacing, kNew, kSecond };
   struct Place {  // a name, whether or not there is anything of it
     NodePtr parent;
     std::string name;
@@ -76,7 +83,7 @@ class DraftFileSystem final : public FileSystem {
   bool IsWithin(std::string_view path) const;
   absl::StatusOr<NodePtr> Find(std::string_view operation, const std::string& path)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status RenameTo(const std::string& from, const std::string& to, bool replaces)
+  absl::Status NameFile(const std::string& from, const std::string& to, Naming naming)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Place> FindPlace(std::string_view operation, const std::string& path)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -84,7 +91,7 @@ class DraftFileSystem final : public FileSystem {
   absl::StatusOr<NodePtr> Root() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status LoadNames(const NodePtr& directory) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<bool> IsEmpty(const NodePtr& directory) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<std::shared_ptr<Contents>> MakeFile(const std::string& path);
+  absl::StatusOr<std::shared_ptr<DraftContents>> MakeFile(const std::string& path);
   absl::Status Load(const NodePtr& file, const std::string& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SetName(const Place& place, NodePtr node) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

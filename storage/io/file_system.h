@@ -198,7 +198,8 @@ class FileSystem {
   virtual absl::StatusOr<std::unique_ptr<File>> CreateReadable(const std::string& path) = 0;
 
   // An existing regular file for reading and writing, as it is. kUnavailable while anybody has it open by OpenForRead,
-  // in whatever process, who must not see it change, or where that cannot be found out.
+  // in whatever process, who must not see it change, or where that cannot be found out. kFailedPrecondition if the file
+  // has a second name (HardLink), whose contents would change as well.
   virtual absl::StatusOr<std::unique_ptr<File>> OpenForRewrite(const std::string& path, bool direct) = 0;
 
   // In one step; a file of the new name is replaced, a directory only if it is empty (else kAlreadyExists).
@@ -208,6 +209,11 @@ class FileSystem {
   // the name. On a file system without such a call (NFS) a crash, and an error that is reported as ok, may leave both
   // names.
   virtual absl::Status RenameToNew(const std::string& from, const std::string& to) = 0;
+
+  // Gives a regular file a second name, in the same file system; kAlreadyExists if there is anything of that name. A
+  // rename of one name of a file onto another one of the same file does nothing, and both names stay. kPermissionDenied
+  // or kUnimplemented where the file system has no such names, kResourceExhausted if the file has too many.
+  virtual absl::Status HardLink(const std::string& path, const std::string& new_path) = 0;
 
   // Anything but a directory.
   virtual absl::Status RemoveFile(const std::string& path) = 0;

@@ -170,6 +170,11 @@ absl::StatusOr<std::unique_ptr<File>> PosixFiles::OpenForRewrite(const std::stri
   if (RetryOnEintr([&] { return flock(fd->get(), LOCK_EX | LOCK_NB); }) != 0) {
     return absl::UnavailableError(ErrnoStatus(errno, "lock to overwrite", path).message());
   }
+  struct stat info;
+  if (fstat(fd->get(), &info) != 0) return ErrnoStatus(errno, "stat", path);
+  if (info.st_nlink > 1) {
+    return absl::FailedPreconditionError(fmt::format("open to overwrite {}: it has {} names", path, info.st_nlink));
+  }
   return PosixFile::Adopt(*std::move(fd), path, direct, /*locked=*/true);
 }
 
@@ -210,6 +215,25 @@ absl::Status PosixFiles::RenameToNew(const std::string& from, const std::string&
     return ErrnoStatus(errno, operation, to);
   }
   unlinkat(old_folder, source->c_str(), 0);
+  return absl::OkStatus();
+}
+
+absl::Status PosixFiles::HardLink(const std::string& path, const std::string& new_path) {
+  const std::string operation = fmt::format("link {} to", path);
+  const absl::StatusOr<Place> source = FindPlace("link", path, held_.get());
+  if (!source.ok()) return source.status();
+  const absl::StatusOr<Place> target = FindPlace(operation, new_path, held_.get());
+  if (!target.ok()) return target.status();
+  struct stat info;
+  if (fstatat(source->folder.get(), source->c_str(), &info, AT_SYMLINK_NOFOLLOW) != 0) {
+    return ErrnoStatus(errno, operation, new_path);
+  }
+  if (!S_ISREG(info.st_mode)) {
+    return absl::FailedPreconditionError(fmt::format("{} {}: {} is not a regular file", operation, new_path, path));
+  }
+  if (linkat(source->folder.get(), source->c_str(), target->folder.get(), target->c_str(), 0) != 0) {
+    return ErrnoStatus(errno, operation, new_path);
+  }
   return absl::OkStatus();
 }
 

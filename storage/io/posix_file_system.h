@@ -50,6 +50,7 @@ class PosixFiles final : public FileSystem {
   absl::StatusOr<std::unique_ptr<File>> CreateReadable(const std::string& path) override;
   absl::Status Rename(const std::string& from, const std::string& to) override;
   absl::Status RenameToNew(const std::string& from, const std::string& to) override;
+  absl::Status HardLink(const std::string& path, const std::string& new_path) override;
   absl::Status RemoveFile(const std::string& path) override;
   absl::Status RemoveDirectory(const std::string& path) override;
   absl::Status SyncDirectory(const std::string& path) override;

@@ -59,6 +59,9 @@ class BoundedShardFiles final : public FileSystem {
   absl::Status RenameToNew(const std::string& from, const std::string& to) override {
     return other_->RenameToNew(from, to);
   }
+  absl::Status HardLink(const std::string& path, const std::string& new_path) override {
+    return other_->HardLink(path, new_path);
+  }
   absl::Status RemoveFile(const std::string& path) override { return other_->RemoveFile(path); }
   absl::Status RemoveDirectory(const std::string& path) override { return other_->RemoveDirectory(path); }
   absl::Status SyncDirectory(const std::string& path) override { return other_->SyncDirectory(path); }

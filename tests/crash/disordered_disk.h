@@ -53,6 +53,9 @@ class DisorderedDisk final : public storage::FileSystem {
   absl::Status RenameToNew(const std::string& from, const std::string& to) override {
     return other_.RenameToNew(from, to);
   }
+  absl::Status HardLink(const std::string& path, const std::string& new_path) override {
+    return other_.HardLink(path, new_path);
+  }
   absl::Status RemoveFile(const std::string& path) override;
   absl::Status RemoveDirectory(const std::string& path) override;
   absl::Status SyncDirectory(const std::string& path) override;

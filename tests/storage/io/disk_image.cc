@@ -177,6 +177,10 @@ void ImageEditor::Apply(const DiskOperation& operation, uint64_t lost_sectors) {
           operation.kind == Kind::kCreateFile ? FileType::kRegular : FileType::kDirectory;
       Name(operation.parent, operation.name, operation.node);
       break;
+    case Kind::kLink:
+      linked_.insert(operation.node);
+      Name(operation.new_parent, operation.new_name, operation.node);
+      break;
     case Kind::kRename:
       Rename(operation);
       break;
@@ -199,6 +203,7 @@ void ImageEditor::Apply(const DiskOperation& operation, uint64_t lost_sectors) {
 void ImageEditor::Lose(const DiskOperation& operation) {
   using Kind = DiskOperation::Kind;
   ++image_.time;
+  if (operation.kind == Kind::kLink) linked_.insert(operation.node);
   if (operation.kind != Kind::kCreateFile && operation.kind != Kind::kCreateDirectory) return;
   image_.nodes[operation.node].type = operation.kind == Kind::kCreateFile ? FileType::kRegular : FileType::kDirectory;
 }
@@ -207,6 +212,14 @@ const FileContents& ImageEditor::contents(uint64_t number) const {
   if (const auto edited = edited_.find(number); edited != edited_.end()) return *edited->second;
   const DiskImage::Node& node = image_.nodes.at(number);
   return node.bytes == nullptr ? NoContents() : *node.bytes;
+}
+
+size_t ImageEditor::NamesOf(uint64_t number) const {
+  size_t names = 0;
+  for (const auto& [directory, node] : image_.nodes) {
+    for (const auto& [name, named] : node.names) names += named == number ? 1 : 0;
+  }
+  return names;
 }
 
 const DiskImage& ImageEditor::image() {
@@ -231,7 +244,12 @@ void ImageEditor::Rename(const DiskOperation& operation) {
   const std::map<std::string, uint64_t>& names = image_.nodes.at(operation.parent).names;
   const auto found = names.find(operation.name);
   // An earlier rename of the node was lost: it still has the name from before that, wherever that is.
-  if (found == names.end() || found->second != operation.node) {
+  const bool has_it = found != names.end() && found->second == operation.node;
+  if (linked_.contains(operation.node)) {
+    if (has_it) Unname(operation.parent, operation.name);
+    return Name(operation.new_parent, operation.new_name, operation.node);
+  }
+  if (!has_it) {
     for (auto& [number, directory] : image_.nodes) {
       if (std::erase_if(directory.names, [&](const auto& entry) { return entry.second == operation.node; }) > 0) {
         directory.changed = image_.time;

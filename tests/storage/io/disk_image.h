@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "storage/io/file_system.h"
 
@@ -86,7 +87,8 @@ struct DiskImage {
 
 // An image under change. Names are entries of directories, each standing for a node, and an operation sets or clears
 // entries, whatever the ones before it have left there: where a creation is lost and the rename of what it created is
-// kept, the new name stands for the node. A node has one name: a rename takes it from wherever it is.
+// kept, the new name stands for the node. A node has one name, unless it was linked: a rename takes it from wherever it
+// is. Of a node that was linked it takes the name that it renames, if that stands for it.
 // Thread-compatible.
 class ImageEditor {
  public:
@@ -101,6 +103,8 @@ class ImageEditor {
   const DiskImage::Node& node(uint64_t number) const { return image_.nodes.at(number); }
   const FileContents& contents(uint64_t number) const;
   uint64_t time() const { return image_.time; }
+  // How many names stand for the node.
+  size_t NamesOf(uint64_t number) const;
 
   // As it is now.
   const DiskImage& image();
@@ -116,6 +120,7 @@ class ImageEditor {
   FileContents& Edit(uint64_t number);
 
   DiskImage image_;
+  absl::flat_hash_set<uint64_t> linked_;                                 // nodes that were given a second name
   absl::flat_hash_map<uint64_t, std::shared_ptr<FileContents>> edited_;  // files whose bytes in image_ are old
 };
 

@@ -16,7 +16,11 @@ using Kind = DiskOperation::Kind;
 // Goes through a log and finds out with which operation each one is settled: sure to survive, or without a difference.
 class Settlement {
  public:
-  explicit Settlement(std::vector<DiskOperation>& operations) : operations_(operations) {}
+  Settlement(const DiskImage& boot, std::vector<DiskOperation>& operations) : operations_(operations) {
+    for (const auto& [number, node] : boot.nodes) {
+      for (const auto& [name, named] : node.names) ++objects_[named].names;
+    }
+  }
 
   void Go() {
     for (size_t i = 0; i < operations_.size(); ++i) {
@@ -40,7 +44,7 @@ class Settlement {
 
  private:
   struct Object {
-    bool named = true;
+    size_t names = 0;
     bool dead = false;     // no state from here on has it
     size_t unsettled = 0;  // operations that gave it a name or took one, and may be lost
     std::vector<size_t> unsynced_data;
@@ -54,13 +58,15 @@ class Settlement {
   void AddName(size_t i) {
     const DiskOperation& operation = operations_[i];
     ++objects_[operation.node].unsettled;
-    objects_[operation.node].named = operation.kind != Kind::kRemove;
-    objects_[operation.parent].unsynced_names.push_back(i);
+    if (operation.kind == Kind::kRemove) --objects_[operation.node].names;
+    if (operation.kind < Kind::kRename || operation.kind == Kind::kLink) ++objects_[operation.node].names;
+    const uint64_t directory = operation.kind == Kind::kLink ? operation.new_parent : operation.parent;
+    objects_[directory].unsynced_names.push_back(i);
     halves_[i] = 1;
     if (operation.kind != Kind::kRename) return;
     if (operation.replaced != 0) {
       ++objects_[operation.replaced].unsettled;
-      objects_[operation.replaced].named = false;
+      --objects_[operation.replaced].names;
     }
     if (operation.new_parent != operation.parent) {
       objects_[operation.new_parent].unsynced_names.push_back(i);
@@ -104,7 +110,7 @@ class Settlement {
   void Release(uint64_t number, size_t at) {
     Object& object = objects_[number];
     const size_t in_doubt = object.doubtful_creation ? 1 : 0;
-    if (--object.unsettled > in_doubt || object.named || object.dead) return;
+    if (--object.unsettled > in_doubt || object.names > 0 || object.dead) return;
     object.dead = true;
     if (object.doubtful_creation) operations_[*object.doubtful_creation].moot_from = at;
     for (const size_t i : object.unsynced_data) operations_[i].moot_from = at;
@@ -131,6 +137,8 @@ std::string DiskOperation::ToString() const {
       return "create directory " + path;
     case Kind::kRename:
       return fmt::format("rename {} to {}", path, new_path);
+    case Kind::kLink:
+      return fmt::format("link {} to {}", path, new_path);
     case Kind::kRemove:
       return "remove " + path;
     case Kind::kWrite:
@@ -151,7 +159,7 @@ std::string DiskOperation::ToString() const {
   return "";
 }
 
-void DiskLog::Settle() { Settlement(operations).Go(); }
+void DiskLog::Settle() { Settlement(boot, operations).Go(); }
 
 std::vector<size_t> DiskLog::Unsynced(size_t prefix) const {
   Check(prefix <= operations.size(), "more operations were asked for than a disk has seen");

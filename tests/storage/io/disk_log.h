@@ -4,10 +4,11 @@
 // 512 bytes. A sync covers what was logged before it was called:
 //   SyncData(file)        the writes, allocations and truncations of that file (not its name);
 //   SyncDirectory(dir)    the names made, replaced and removed in that directory (not what the names stand for).
-// A rename within a directory is one operation: it is there whole or not at all. One across directories is, too, and
-// takes the syncs of both. A sync that failed covers nothing, and what it should have covered no later one does: the
-// kernel may have dropped what could not be written, and call it clean. Not lost either, for want of a difference, is
-// what was done to a file or in a directory whose removal is covered, together with all that ever named it.
+// A link is an operation of the directory of the new name. A rename within a directory is one operation: it is there
+// whole or not at all. One across directories is, too, and takes the syncs of both. A sync that failed covers nothing,
+// and what it should have covered no later one does: the kernel may have dropped what could not be written, and call it
+// clean. Not lost either, for want of a difference, is what was done to a file or in a directory whose removal is
+// covered, together with all that ever named it.
 
 #ifndef TIDEMARK_TESTS_STORAGE_IO_DISK_LOG_H_
 #define TIDEMARK_TESTS_STORAGE_IO_DISK_LOG_H_
@@ -27,6 +28,7 @@ struct DiskOperation {
     kCreateFile,       // node, in parent under name
     kCreateDirectory,  // node, in parent under name
     kRename,           // parent/name, which is node, becomes new_parent/new_name instead of `replaced`
+    kLink,             // parent/name, which is the file node, is new_parent/new_name as well
     kRemove,           // parent/name, which is node: a file or an empty directory
     kWrite,            // bytes at offset
     kAllocate,         // the file is at least `offset` long
@@ -48,7 +50,7 @@ struct DiskOperation {
   uint64_t offset = 0;
   std::shared_ptr<const std::string> bytes;
   std::string path;      // for people: what it was done to, as it was called then
-  std::string new_path;  // of a rename
+  std::string new_path;  // of a rename or link
   // The index of the first sync in the log with which it is sure to survive; its own for syncs, failed or not, and
   // marks.
   size_t durable_from = kNever;

@@ -91,6 +91,23 @@ TEST_F(DraftFileSystemTest, RenamesAndRemovesFilesAndWholeFolders) {
   EXPECT_THAT(files_.Rename(directory_ / "file", directory_ / "x"), StatusIs(StatusCode::kNotFound, HasSubstr("file")));
 }
 
+TEST_F(DraftFileSystemTest, GivesFilesSecondNames) {
+  ASSERT_THAT(files_.HardLink(directory_ / "file", directory_ / "folder/second"), IsOk());
+  EXPECT_EQ(*ReadSmallFile(files_, directory_ / "folder/second", 100), "old");
+  EXPECT_THAT(files_.OpenForRewrite(directory_ / "file", false),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("it has 2 names")));
+  ASSERT_THAT(files_.Rename(directory_ / "file", directory_ / "folder/second"), IsOk());
+  EXPECT_THAT(files_.TypeOf(directory_ / "file"), IsOk()) << "both stay";
+  EXPECT_THAT(files_.HardLink(directory_ / "file", directory_ / "folder/inner"),
+              StatusIs(StatusCode::kAlreadyExists, HasSubstr("inner")));
+  EXPECT_THAT(files_.HardLink(directory_ / "folder", directory_ / "x"),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("folder is not a regular file")));
+  EXPECT_THAT(files_.HardLink(directory_ / "none", directory_ / "x"), StatusIs(StatusCode::kNotFound, HasSubstr("x")));
+  ASSERT_THAT(files_.RemoveFile(directory_ / "file"), IsOk());
+  EXPECT_THAT(files_.OpenForRewrite(directory_ / "folder/second", false), IsOk());
+  EXPECT_FALSE(fs::exists(directory_ / "folder/second")) << "only in the draft";
+}
+
 TEST_F(DraftFileSystemTest, RefusesARenameOntoAFolderThatIsNotEmpty) {
   ASSERT_THAT(files_.CreateDirectory(directory_ / "made"), IsOk());
   EXPECT_THAT(files_.Rename(directory_ / "made", directory_ / "folder"),

@@ -245,6 +245,11 @@ absl::Status FailingFileSystem::RenameToNew(const std::string& from, const std::
   return status.ok() ? other_.RenameToNew(from, to) : status;
 }
 
+absl::Status FailingFileSystem::HardLink(const std::string& path, const std::string& new_path) {
+  absl::Status status = Admit("HardLink", new_path);
+  return status.ok() ? other_.HardLink(path, new_path) : status;
+}
+
 absl::Status FailingFileSystem::RemoveFile(const std::string& path) {
   absl::Status status = Admit("RemoveFile", path);
   return status.ok() ? other_.RemoveFile(path) : status;

@@ -29,7 +29,7 @@ class FailingFileSystem final : public FileSystem {
   struct Call {
     size_t index = 0;       // 0 for the first call
     std::string operation;  // the method's name, or QueueRead, QueueWrite
-    std::string path;       // the new one for Rename and RenameToNew, empty for NewIoQueue
+    std::string path;       // the new one for Rename, RenameToNew and HardLink, empty for NewIoQueue
     uint64_t bytes = 0;     // of ReadAt, WriteAt, QueueRead and QueueWrite
   };
   // What the call is to answer; ok: what the other file system answers. Called with a lock held.
@@ -72,6 +72,7 @@ class FailingFileSystem final : public FileSystem {
   absl::StatusOr<std::unique_ptr<File>> CreateReadable(const std::string& path) override;
   absl::Status Rename(const std::string& from, const std::string& to) override;
   absl::Status RenameToNew(const std::string& from, const std::string& to) override;
+  absl::Status HardLink(const std::string& path, const std::string& new_path) override;
   absl::Status RemoveFile(const std::string& path) override;
   absl::Status RemoveDirectory(const std::string& path) override;
   absl::Status SyncDirectory(const std::string& path) override;

@@ -46,6 +46,7 @@ const std::map<std::string_view, std::vector<int>> kErrnos = {
     {"CreateReadable", kMaking},
     {"Rename", kNaming},
     {"RenameToNew", kNaming},
+    {"HardLink", {EIO, ENOSPC, EDQUOT, EMLINK, EPERM, EOPNOTSUPP, EROFS, ENOMEM, ESTALE, ETIMEDOUT}},
     {"RemoveFile", kNaming},
     {"RemoveDirectory", kNaming},
     {"SyncDirectory", {EIO, ENOSPC, EDQUOT, EINTR, EACCES, EMFILE, ESTALE, ETIMEDOUT}},

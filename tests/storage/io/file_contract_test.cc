@@ -66,6 +66,17 @@ TEST_P(FileContractTest, NobodyReadsAFileThatIsWrittenAnewNorTheOtherWayRound) {
   }
 }
 
+TEST_P(FileContractTest, AFileWithTwoNamesIsNotRewritten) {
+  ASSERT_THAT(files_.HardLink(file_, none_), IsOk());
+  for (const std::string& path : {file_, none_}) {
+    EXPECT_THAT(files_.OpenForRewrite(path, false),
+                StatusIs(StatusCode::kFailedPrecondition, "open to overwrite " + path + ": it has 2 names"));
+  }
+  ASSERT_THAT(files_.RemoveFile(file_), IsOk());
+  EXPECT_THAT(files_.OpenForRewrite(none_, false), IsOk());
+  EXPECT_EQ(Get(none_), "old");
+}
+
 TEST_P(FileContractTest, ClosingLetsOthersOpen) {
   auto reader = files_.OpenForRead(file_, false);
   ASSERT_THAT(reader, IsOk());

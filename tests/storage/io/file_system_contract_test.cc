@@ -181,6 +181,36 @@ TEST_P(FileSystemContractTest, RenameToNewReplacesNothing) {
   EXPECT_THAT(Names(root_), ElementsAre("file", "folder", "link"));
 }
 
+TEST_P(FileSystemContractTest, HardLinkGivesASecondName) {
+  EXPECT_THAT(files_.HardLink(file_, folder_ + "/x"), IsOk());
+  EXPECT_EQ(Get(folder_ + "/x"), "old");
+  EXPECT_EQ(*files_.Identify(file_), *files_.Identify(folder_ + "/x"));
+  // A rename of one onto the other leaves both.
+  EXPECT_THAT(files_.Rename(file_, folder_ + "/x"), IsOk());
+  EXPECT_EQ(Get(file_), "old");
+  ASSERT_THAT(files_.RemoveFile(file_), IsOk());
+  EXPECT_EQ(Get(folder_ + "/x"), "old");
+  Put(none_, "new");
+  ASSERT_THAT(files_.HardLink(none_, root_ + "/other"), IsOk());
+  EXPECT_THAT(files_.Rename(root_ + "/other", folder_ + "/x"), IsOk());
+  EXPECT_EQ(Get(folder_ + "/x"), "new");
+  EXPECT_EQ(Get(none_), "new");
+  EXPECT_THAT(Names(root_), ElementsAre("folder", "link", "none"));
+}
+
+TEST_P(FileSystemContractTest, HardLinkReplacesNothingAndTakesFilesAlone) {
+  for (const std::string& path : {file_, folder_, link_}) {
+    EXPECT_THAT(files_.HardLink(file_, path),
+                StatusIs(StatusCode::kAlreadyExists, "link " + file_ + " to " + path + ": File exists (EEXIST)"));
+  }
+  for (const std::string& path : {folder_, link_}) {
+    EXPECT_THAT(files_.HardLink(path, none_),
+                StatusIs(StatusCode::kFailedPrecondition, HasSubstr(path + " is not a regular file")));
+  }
+  EXPECT_THAT(files_.HardLink(none_, root_ + "/other"), StatusIs(StatusCode::kNotFound, HasSubstr(none_)));
+  EXPECT_THAT(files_.HardLink(file_, none_ + "/x"), StatusIs(StatusCode::kNotFound, HasSubstr(none_)));
+}
+
 TEST_P(FileSystemContractTest, RemoveFileTakesLinksAndLeavesTheirTargets) {
   EXPECT_THAT(files_.RemoveFile(link_), IsOk());
   EXPECT_EQ(*files_.TypeOf(file_), FileType::kRegular);

@@ -357,6 +357,9 @@ absl::StatusOr<std::unique_ptr<File>> SimulatedDisk::OpenForRewrite(const std::s
   const Place place = Find(path);
   const int error = place.error != 0 ? place.error : TypeError(place.type);
   if (error != 0) return ErrnoStatus(error, "open to overwrite", path);
+  if (const size_t names = disk_.NamesOf(place.node); names > 1) {
+    return absl::FailedPreconditionError(fmt::format("open to overwrite {}: it has {} names", path, names));
+  }
   if (!TryClaim(place.node, Claim::kExclusive)) return ErrnoStatus(EWOULDBLOCK, "lock to overwrite", path);
   return std::make_unique<OpenFile>(*this, place.node, path, direct, /*writable=*/true, Claim::kExclusive);
 }
@@ -387,16 +390,22 @@ int SimulatedDisk::RenameError(const Place& from, const Place& to) const {
   return disk_.node(to.node).names.empty() ? 0 : ENOTEMPTY;
 }
 
-absl::Status SimulatedDisk::RenameTo(const std::string& from, const std::string& to, bool replaces) {
+absl::Status SimulatedDisk::NameFile(const std::string& from, const std::string& to, Naming naming) {
   absl::MutexLock lock(&mutex_);
   const Place old_place = Find(from);
   const Place new_place = Resolve(to);
+  const bool links = naming == Naming::kSecond;
   int error = old_place.error != 0 ? old_place.error : new_place.error;
-  if (error == 0 && !replaces && new_place.node != 0) error = EEXIST;
+  if (error == 0 && links && old_place.type != FileType::kRegular) {
+    return absl::FailedPreconditionError(fmt::format("link {} to {}: {} is not a regular file", from, to, from));
+  }
+  if (error == 0 && naming != Naming::kReplacing && new_place.node != 0) error = EEXIST;
   if (error == 0) error = RenameError(old_place, new_place);
-  if (error != 0) return ErrnoStatus(error, fmt::format("rename {} to{}", from, replaces ? "" : " new"), to);
+  const std::string operation =
+      fmt::format("{} {} to{}", links ? "link" : "rename", from, naming == Naming::kNew ? " new" : "");
+  if (error != 0) return ErrnoStatus(error, operation, to);
   if (old_place.node == new_place.node) return absl::OkStatus();
-  Log({.kind = Kind::kRename,
+  Log({.kind = links ? Kind::kLink : Kind::kRename,
        .node = old_place.node,
        .parent = old_place.parent(),
        .new_parent = new_place.parent(),

@@ -54,8 +54,15 @@ class SimulatedDisk final : public FileSystem {
   absl::StatusOr<std::unique_ptr<File>> Create(const std::string& path, bool direct) override;
   absl::StatusOr<std::unique_ptr<File>> CreateReadable(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<File>> OpenForRewrite(const std::string& path, bool direct) override;
-  absl::Status Rename(const std::string& from, const std::string& to) override { return RenameTo(from, to, true); }
-  absl::Status RenameToNew(const std::string& from, const std::string& to) override { return RenameTo(from, to, false); }
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    return NameFile(from, to, Naming::kReplacing);
+  }
+  absl::Status RenameToNew(const std::string& from, const std::string& to) override {
+    return NameFile(from, to, Naming::kNew);
+  }
+  absl::Status HardLink(const std::string& path, const std::string& new_path) override {
+    return NameFile(path, new_path, Naming::kSecond);
+  }
   absl::Status RemoveFile(const std::string& path) override;
   absl::Status RemoveDirectory(const std::string& path) override;
   absl::Status SyncDirectory(const std::string& path) override;
@@ -84,6 +91,7 @@ class SimulatedDisk final : public FileSystem {
     size_t shared = 0;
     bool exclusive = false;
   };
+  enum class Naming { kReplacing, kNew, kSecond };
   enum class Claim { kNone, kShared, kExclusive };
 
   Place Resolve(const std::string& path) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -92,7 +100,7 @@ class SimulatedDisk final : public FileSystem {
   Place FindDirectory(const std::string& path) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // errno of a rename that is not possible, or 0.
   int RenameError(const Place& from, const Place& to) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status RenameTo(const std::string& from, const std::string& to, bool replaces) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status NameFile(const std::string& from, const std::string& to, Naming naming) ABSL_LOCKS_EXCLUDED(mutex_);
   uint64_t AddNode(DiskOperation::Kind kind, const Place& place, const std::string& path)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RemoveName(const Place& place, const std::string& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

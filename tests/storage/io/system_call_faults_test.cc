@@ -146,6 +146,7 @@ std::vector<SystemCallFaultsTest::Operation> SystemCallFaultsTest::Operations() 
       {"create for all", "openat", [this] { return files_.CreateReadable(new_).status(); }},
       {"rename", "renameat", [this] { return files_.Rename(file_, new_); }},
       {"rename to new", "renameat2", [this] { return files_.RenameToNew(file_, new_); }},
+      {"link", "linkat", [this] { return files_.HardLink(file_, new_); }},
       {"remove", "unlinkat", [this] { return files_.RemoveFile(file_); }},
       {"remove directory", "unlinkat", [this] { return files_.RemoveDirectory(folder_); }},
       {"sync directory", "fsync", [this] { return files_.SyncDirectory(directory_.path()); }},
