@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "fuzz/fact_seeds.h"
 #include "fuzz/fuzzing.h"
 #include "fuzz/store_image.h"
 #include "snapshot/exchange/safetensors_header.h"
@@ -466,6 +467,7 @@ int main(int argc, char** argv) {
   tidemark::fuzz::AddRecordSeeds(seeds);
   for (const char* target : {"inspect", "repair"}) tidemark::fuzz::AddStoreSeeds(target, seeds);
   tidemark::fuzz::AddJournalSeeds(seeds);
+  seeds.merge(tidemark::fuzz::FactSeeds());
   tidemark::fuzz::AddQueueSeeds(seeds);
   tidemark::fuzz::AddSafetensorsSeeds(seeds);
   return tidemark::fuzz::Write(seeds, argv[1]) ? 0 : 1;

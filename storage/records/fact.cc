@@ -43,8 +43,8 @@ std::optional<DeletionRecord> Apply(const EvaluationFact& fact, StepRecord& reco
 std::optional<DeletionRecord> Apply(const PinFact& fact, StepRecord& record) {
   if (record.info.state == StepState::kDeleted) return std::nullopt;
   record.info.pinned = fact.pinned;
-  record.info.pin_note = fact.pinned ? fact.note : "";
-  record.info.tags = fact.pinned ? fact.tags : std::vector<std::string>();
+  record.info.pin_note = fact.note;
+  record.info.tags = fact.tags;
   return std::nullopt;
 }
 

@@ -31,9 +31,11 @@
 #include "storage/manifest/store_identity.h"
 #include "storage/manifest/store_request.h"
 #include "storage/records/best_modes.h"
+#include "storage/records/fact.h"
 #include "storage/records/manifest_records.h"
 #include "storage/records/metric_report.h"
 #include "storage/records/phases_record.h"
+#include "storage/records/store_state.h"
 #include "storage/shard/byte_reader.h"
 #include "storage/shard/chunk_codec.h"
 #include "storage/shard/shard_verify.h"
@@ -317,6 +319,75 @@ TEST_F(DecoderCost, OfAReadingOfTheJournalGrowsAsItsEntries) {
     return [files = std::move(files)] { EXPECT_THAT(JournalView().Learn(files), IsOk()); };
   };
   EXPECT_EQ(Growth(work, 2'000), "");
+}
+
+TEST_F(DecoderCost, OfAFactGrowsAsWhatItHas) {
+  const std::string attempt = ToHex(TestIdentity().attempt.bytes);
+  const std::map<std::string, std::function<Fact(uint64_t)>> facts = {
+      {"references",
+       [](uint64_t n) {
+         StepRecord record = Step();
+         record.references.assign(n, {.attempt = TestIdentity().attempt});
+         return StepFact{record};
+       }},
+      {"shards and metrics",
+       [](uint64_t n) {
+         StepRecord record = Step();
+         record.shards.assign(n, {});
+         record.info.metrics = ManyMetrics(n);
+         return StepFact{record};
+       }},
+      {"evaluations",
+       [](uint64_t n) {
+         StepRecord record = Step();
+         for (uint64_t i = 0; i < n; ++i) record.info.evaluations.push_back({.evaluator = NameOf(i)});
+         return StepFact{record};
+       }},
+      {"metrics",
+       [&](uint64_t n) {
+         return EvaluationFact{.attempt = attempt, .evaluation = {.evaluator = "e", .metrics = ManyMetrics(n)}};
+       }},
+      {"phases",
+       [&](uint64_t n) {
+         PhasesRecord record{.attempt = attempt};
+         for (uint64_t i = 0; i < n; ++i) record.phases.push_back({.name = NameOf(i), .lane = NameOf(i)});
+         return PhasesFact{record};
+       }},
+      {"modes",
+       [](uint64_t n) {
+         BestModesFact fact;
+         for (uint64_t i = 0; i < n; ++i) fact.modes[NameOf(i)] = BestMode::kLowest;
+         return fact;
+       }},
+      {"text", [&](uint64_t n) { return KeptFact{.attempt = attempt, .reason = std::string(100 * n, '\x01')}; }},
+  };
+  for (const auto& [what, make] : facts) {
+    SCOPED_TRACE(what);
+    const auto work = [&make = make](uint64_t n) {
+      const auto encoded = EncodeFact(make(n));
+      EXPECT_THAT(encoded, IsOk());
+      return Taking(encoded.value_or(""), DecodeFact);
+    };
+    EXPECT_EQ(Growth(work, 2'000), "");
+  }
+}
+
+TEST_F(DecoderCost, OfAStoreStateGrowsAsItsFacts) {
+  const auto work = [](uint64_t n) -> Work {
+    std::vector<Fact> facts;
+    for (uint64_t i = 0; i < n; ++i) {
+      StepRecord record = Step();
+      record.info.step = static_cast<int64_t>(i);
+      facts.push_back(StepFact{record});
+      facts.push_back(
+          EvaluationFact{.step = record.info.step, .attempt = record.info.attempt, .evaluation = {.evaluator = "e"}});
+    }
+    return [facts = std::move(facts)] {
+      StoreState state;
+      for (const Fact& fact : facts) state.Apply(fact);
+    };
+  };
+  EXPECT_EQ(Growth(work, 5'000), "");
 }
 
 TEST_F(DecoderCost, OfAReportGrowsAsItsMetrics) {

@@ -1,0 +1,65 @@
+// Facts, one after the other: for each its length and its bytes. What can be read is written with the same bytes; all
+// of them are what a store's journal says, which changes a record just as the fact says on its own.
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fuzz/allocation_count.h"
+#include "fuzz/fuzzing.h"
+#include "storage/records/fact.h"
+#include "storage/records/manifest_records.h"
+#include "storage/records/store_state.h"
+
+namespace tidemark::fuzz {
+namespace {
+
+std::string BytesOf(const std::optional<storage::StepRecord>& record) {
+  if (!record) return "";
+  const absl::StatusOr<std::string> bytes = storage::EncodeFact(storage::StepFact{*record});
+  Require(bytes.ok(), "what facts make of a record cannot be written");
+  return *bytes;
+}
+
+void TryFact(std::string_view bytes, storage::StoreState& state) {
+  const absl::StatusOr<storage::Fact> fact = storage::DecodeFact(bytes);
+  if (!fact.ok()) {
+    return Require(
+        (absl::IsDataLoss(fact.status()) || absl::IsUnimplemented(fact.status())) && !fact.status().message().empty(),
+        "a fact is refused for another reason than damage or a newer version");
+  }
+  const absl::StatusOr<std::string> written = storage::EncodeFact(*fact);
+  Require(written.ok() && *written == bytes, "a fact is not what it was once it is written");
+  const std::optional<int64_t> step = storage::StepOfFact(*fact);
+  if (!step) return state.Apply(*fact);
+  std::optional<storage::StepRecord> record = state.Find(*step);
+  storage::ApplyToStep(*fact, record);
+  state.Apply(*fact);
+  Require(BytesOf(state.Find(*step)) == BytesOf(record), "a step's record is not what its facts make of it");
+}
+
+}  // namespace
+}  // namespace tidemark::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace tidemark;
+  fuzz::FuzzInput in(data, size);
+  std::vector<std::string_view> facts;
+  while (!in.empty()) {
+    const size_t length = in.Take<uint16_t>();
+    facts.push_back(in.TakeText(length));
+  }
+  {
+    const fuzz::AllocationBudget budget(size);
+    for (const std::string_view fact : facts) storage::DecodeFact(fact).status().IgnoreError();
+  }
+  storage::StoreState state(/*unpacked_max=*/2);
+  for (const std::string_view fact : facts) fuzz::TryFact(fact, state);
+  state.ForEach([&](const storage::StepRecord& record) {
+    const bool committed = record.info.state == StepState::kCommitted;
+    fuzz::Require(state.committed().contains(record.info.step) == committed, "the committed steps are others");
+    return true;
+  });
+  return 0;
+}

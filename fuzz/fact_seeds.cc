@@ -1,0 +1,54 @@
+#include "fuzz/fact_seeds.h"
+
+#include <cstdint>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "storage/records/fact.h"
+#include "storage/shard/byte_writer.h"
+
+namespace tidemark::fuzz {
+
+std::map<std::string, std::string> FactSeeds() {
+  std::map<std::string, std::string> seeds;
+  const std::string attempt(32, 'a');
+  const Evaluation evaluation{
+      .evaluator = "validation", .worker = "pid 7 on node-3", .metrics = {{"accuracy", 0.5}, {"loss", 1.25}}};
+  storage::StepRecord step;
+  step.info = {.step = 10, .attempt = attempt, .sequence = 1, .metrics = {{"loss", 2}}, .evaluations = {evaluation}};
+  step.info.pinned = true;
+  step.info.tags = {"best", "v1"};
+  step.shards = {{.rank = 0, .file_bytes = 100}};
+  step.references = {{.step = 5, .attempt = {{5}}, .world_size = 1}};
+  storage::StepRecord next = step;
+  next.info.attempt = std::string(32, 'b');
+  storage::PhasesRecord phases{.step = 10, .attempt = attempt};
+  phases.phases = {{.name = "write", .lane = "persister", .duration = absl::Milliseconds(3), .bytes = 100}};
+  const std::string id(32, 'c');
+  const std::vector<std::pair<std::string, storage::Fact>> facts = {
+      {"step", storage::StepFact{step}},
+      {"state", storage::StateFact{10, attempt, StepState::kDamaged, "chunk 3"}},
+      {"evaluation", storage::EvaluationFact{10, attempt, evaluation}},
+      {"pin", storage::PinFact{10, attempt, true, "paper", {"a", "b"}}},
+      {"kept", storage::KeptFact{10, attempt, "latest"}},
+      {"phases", storage::PhasesFact{phases}},
+      {"best_modes", storage::BestModesFact{{{"loss", BestMode::kLowest}}}},
+      {"deletion_request", storage::DeletionRequestFact{id, 10, attempt, "bad data", "pid 8", absl::UnixEpoch()}},
+      {"answer", storage::AnswerFact{id, "it is pinned"}},
+      {"next_attempt", storage::StepFact{next}},
+  };
+  std::string all;
+  for (const auto& [name, fact] : facts) {
+    const std::string bytes = EncodeFact(fact).value();
+    storage::ByteWriter out;
+    out.Put<uint16_t>(static_cast<uint16_t>(bytes.size()));
+    out.PutText(bytes);
+    seeds["fact/" + name] = std::string(out.view());
+    all += out.view();
+  }
+  seeds["fact/all"] = all;
+  return seeds;
+}
+
+}  // namespace tidemark::fuzz
