@@ -284,6 +284,10 @@ TEST(StoreState, CountsAReferenceUntilTheLastStepThatHasItIsDeleted) {
   state.Apply(Deleted(10, 1));
   EXPECT_FALSE(state.IsReferenced(TestAttempt(9)));
   EXPECT_THAT(state.Deletions()[0].references, ElementsAre(TestAttempt(9), TestAttempt(9)));
+  StepRecord deleted = FullStep(30, 3);
+  deleted.info.state = StepState::kDeleted;  // a record that still has its references
+  state.Apply(StepFact{deleted});
+  EXPECT_FALSE(state.IsReferenced(TestAttempt(9)));
 }
 
 TEST(StoreState, KeepsTheHighestSequence) {
