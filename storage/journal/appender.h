@@ -75,7 +75,8 @@ class Appender {
   explicit Appender(JournalView view = {}) : view_(std::move(view)) {}
 
   const JournalView& view() const { return view_; }
-  // For what is learned between appends. Precondition: step() is kNone.
+  // For what is learned between appends, or from a segment that a reading finds. Precondition: step() is kNone or
+  // kRead.
   JournalView& view() { return view_; }
 
   // Precondition: step() is kNone. The first step, or none if the append is refused.

@@ -17,8 +17,6 @@ constexpr uint16_t kVersion = 1;
 constexpr uint8_t kBeginsEpoch = 1;  // the only flag
 
 constexpr size_t kFactBytesMin = sizeof(uint32_t);
-// number, id, epoch, flags, durable, previous, count of facts
-constexpr size_t kEntryBytesMin = 8 + 16 + 8 + 1 + 8 + 16 + 4;
 constexpr size_t kChecksumBytes = sizeof(uint64_t);
 
 void Put(ByteWriter& writer, const JournalEntry& entry) {
@@ -90,10 +88,29 @@ absl::Status CheckFrame(const std::string& what, std::string_view bytes) {
 
 }  // namespace
 
-Digest128 DigestOfEntry(const JournalEntry& entry) {
+std::string EncodeEntry(const JournalEntry& entry) {
   ByteWriter writer;
   Put(writer, entry);
-  return DigestOf(AsBytes(writer.view()));
+  return std::move(writer).Take();
+}
+
+absl::StatusOr<JournalEntry> DecodeEntry(std::string_view what, std::string_view bytes) {
+  ByteReader reader(AsBytes(bytes), what);
+  JournalEntry entry = Get(reader);
+  reader.ExpectEnd();
+  if (!reader.ok()) return reader.status();
+  return entry;
+}
+
+Digest128 DigestOfEntry(const JournalEntry& entry) { return DigestOf(AsBytes(EncodeEntry(entry))); }
+
+std::string PadEntryFile(std::string bytes, size_t bytes_min) {
+  if (bytes.size() >= bytes_min) return bytes;
+  bytes.resize(bytes.size() - kChecksumBytes);
+  bytes.resize(bytes_min - kChecksumBytes, '\0');
+  const uint64_t checksum = ChecksumOf(AsBytes(bytes));
+  bytes.append(reinterpret_cast<const char*>(&checksum), kChecksumBytes);
+  return bytes;
 }
 
 absl::StatusOr<std::string> EncodeEntryFile(const EntryFile& file) {
@@ -143,7 +160,7 @@ absl::StatusOr<EntryFile> DecodeEntryFile(EntryNumber number, std::string_view b
                   fmt::format("{}", file.carried.back().number));
     }
   }
-  reader.ExpectEnd();
+  reader.SkipZeros(reader.remaining(), "padding");
   if (!reader.ok()) return reader.status();
   return file;
 }

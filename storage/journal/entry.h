@@ -60,13 +60,27 @@ struct EntryFile {
   friend bool operator==(const EntryFile&, const EntryFile&) = default;
 };
 
-// XXH3-128 of the entry's bytes, without what its file carries.
+// The entry's bytes, without what its file carries, and back. kDataLoss with `what`: not such bytes.
+std::string EncodeEntry(const JournalEntry& entry);
+absl::StatusOr<JournalEntry> DecodeEntry(std::string_view what, std::string_view bytes);
+inline constexpr size_t kEntryBytesMin = 8 + 16 + 8 + 1 + 8 + 16 + 4;  // of an entry without facts
+
+// XXH3-128 of EncodeEntry.
 Digest128 DigestOfEntry(const JournalEntry& entry);
+
+struct DigestedEntry {
+  JournalEntry entry;
+  Digest128 digest;  // DigestOfEntry
+};
 
 // Errors:
 // - kInvalidArgument: a number, `durable` or the list of carried entries is none that a reader takes.
 // - kResourceExhausted: longer than kEntryFileBytesMax.
 absl::StatusOr<std::string> EncodeEntryFile(const EntryFile& file);
+
+// The same file with zeros before its checksum, so that it has `bytes_min` bytes at least: as one that is written over
+// another one of that length.
+std::string PadEntryFile(std::string bytes, size_t bytes_min);
 
 // `number`: by the file's name. Takes no more memory than a small multiple of `bytes`. Errors, with "journal entry
 // <number>":

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fmt/format.h"
+#include "storage/journal/journal_packing.h"
 #include "storage/journal/journal_reader.h"
 #include "storage/shard/ids.h"
 
@@ -38,8 +39,8 @@ absl::Status MakeJournal(FileSystem& files, const std::string& directory) {
 
 }  // namespace
 
-Journal::Journal(FileSystem& files, std::string directory, const JournalPlace& from)
-    : files_(files, std::move(directory)), appender_(JournalView(from)), visited_(from.number) {}
+Journal::Journal(FileSystem& files, std::string directory, const JournalPlace& from, bool holds)
+    : holds_(holds), files_(files, std::move(directory)), appender_(JournalView(from)), visited_(from.number) {}
 
 absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(FileSystem& files, std::string directory,
                                                        const JournalPlace& from, const JournalOptions& options) {
@@ -48,7 +49,7 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(FileSystem& files, std::s
   }
   if (absl::Status status = files.ListDirectory(directory).status(); !status.ok()) return status;
   if (absl::Status status = FindPlace(JournalFiles(files, directory), from); !status.ok()) return status;
-  return std::unique_ptr<Journal>(new Journal(files, std::move(directory), from));
+  return std::unique_ptr<Journal>(new Journal(files, std::move(directory), from, options.holds));
 }
 
 absl::Status Journal::ReadNew(absl::FunctionRef<void()> learned) {
@@ -89,9 +90,9 @@ absl::Status Journal::Look(Visit visit) {
   return absl::OkStatus();
 }
 
-Appended Journal::Append(AppendDraft draft, Appender::FactCheck check) {
+Appended Journal::Append(AppendDraft draft, Appender::FactCheck check, Room room) {
   absl::MutexLock lock(&mutex_);
-  return AppendLocked(std::move(draft), check);
+  return AppendLocked(std::move(draft), check, room);
 }
 
 Appended Journal::Settle() {
@@ -104,16 +105,27 @@ Appended Journal::Settle() {
   if (view.established() == view.last().number) {
     return {.result = Appender::Result::kEstablished, .place = view.last()};
   }
-  return AppendLocked({.kind = AppendDraft::Kind::kSettles}, no_check);
+  return AppendLocked({.kind = AppendDraft::Kind::kSettles}, no_check, Room::kReserve);
 }
 
-Appended Journal::AppendLocked(AppendDraft draft, Appender::FactCheck check) {
+absl::StatusOr<std::string> Journal::WriteEntry(EntryNumber number, const std::string& bytes, Room room) {
+  if (absl::Status status = files_.MakeFolder(number); !status.ok()) return status;
+  if (holds_ && !std::exchange(has_adopted_, true)) spares_.Adopt(files_, number - 1);
+  if (bytes.size() <= kSpareBytes) {
+    auto path = spares_.Write(files_, number, PadEntryFile(bytes, kSpareBytes), room == Room::kReserve);
+    if (!path.ok()) return path.status();
+    if (path->has_value()) return **std::move(path);
+  }
+  return files_.WriteNew(number, kNewPrefix, bytes);
+}
+
+Appended Journal::AppendLocked(AppendDraft draft, Appender::FactCheck check, Room room) {
   if (draft.id == EntryId()) draft.id = EntryId{RandomBytes16()};
   // So that the check does not refuse for want of what is there.
   if (absl::Status status = ReadNew([] {}); !status.ok()) {
     return {.result = Appender::Result::kFailed, .status = std::move(status), .id = draft.id};
   }
-  Drive(draft, check);
+  Drive(draft, check, room);
   Appended appended{.result = appender_.result(), .status = appender_.status(), .id = draft.id};
   if (appended.ok()) appended.place = appender_.place();
   return appended;
@@ -129,7 +141,7 @@ absl::StatusOr<std::vector<std::optional<std::string>>> Journal::ReadAfterNaming
   return read;
 }
 
-void Journal::Drive(const AppendDraft& draft, Appender::FactCheck check) {
+void Journal::Drive(const AppendDraft& draft, Appender::FactCheck check, Room room) {
   int tries = 0;
   int settlings = 0;
   absl::Status why = absl::OkStatus();  // the last try did not end the append
@@ -149,13 +161,9 @@ void Journal::Drive(const AppendDraft& draft, Appender::FactCheck check) {
                                        number, tries - 1, std::string(why.message()))));
           break;
         }
-        absl::Status status = files_.MakeFolder(number);
-        if (status.ok()) {
-          auto written = files_.WriteNew(number, appender_.file());
-          status = written.status();
-          if (written.ok()) file = *std::move(written);
-        }
-        step = appender_.Written(status);
+        auto written = WriteEntry(number, appender_.file(), room);
+        if (written.ok()) file = *std::move(written);
+        step = appender_.Written(written.status());
         break;
       }
       case Appender::Step::kName: {
@@ -184,6 +192,66 @@ void Journal::Drive(const AppendDraft& draft, Appender::FactCheck check) {
         break;
     }
   }
+}
+
+absl::Status Journal::Maintain() {
+  if (!holds_) return absl::OkStatus();
+  absl::MutexLock lock(&maintenance_);
+  absl::Status status = MakeSpares();
+  status.Update(PackNext());
+  return status;
+}
+
+absl::Status Journal::MakeSpares() {
+  std::vector<EntryNumber> numbers;
+  std::optional<JournalFiles> files;
+  {
+    absl::MutexLock lock(&mutex_);
+    const EntryNumber last = appender_.view().last().number;
+    for (const EntryNumber number : {last + 1, LastOfFolder(last + 1) + 1}) {
+      if (absl::Status status = files_.MakeFolder(number); !status.ok()) return status;
+    }
+    if (!std::exchange(has_adopted_, true)) spares_.Adopt(files_, last);
+    numbers = spares_.Missing(last, kSparesMin);
+    if (numbers.empty()) {
+      numbers = spares_.Missing(last, kSparesMax);
+      // One for the append before, and one more.
+      numbers.resize(std::min<size_t>(numbers.size(), 2));
+    }
+    files.emplace(files_);
+  }
+  for (const EntryNumber number : numbers) {
+    auto path = JournalSpares::Make(*files, number);
+    if (!path.ok()) return path.status();
+    absl::MutexLock lock(&mutex_);
+    spares_.Add(number, *std::move(path));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Journal::PackNext() {
+  std::optional<JournalFiles> files;
+  EntryNumber established = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    files.emplace(files_);
+    established = appender_.view().established();
+  }
+  // The entry after a segment confirms it.
+  const EntryNumber packable = established == 0 ? 0 : (established - 1) / kSegmentEntries * kSegmentEntries;
+  if (!packed_is_known_) {
+    for (packed_ = packable; packed_ > 0; packed_ -= kSegmentEntries) {
+      const auto is_packed = files->IsPacked(packed_);
+      if (!is_packed.ok()) return is_packed.status();
+      if (*is_packed) break;
+    }
+    packed_is_known_ = true;
+  }
+  if (packed_ >= packable) return absl::OkStatus();
+  const EntryNumber last = packed_ + kSegmentEntries;
+  if (absl::Status status = PackEntries(*files, packed_ + 1, last); !status.ok()) return status;
+  packed_ = last;
+  return absl::OkStatus();
 }
 
 JournalPlace Journal::last() const {

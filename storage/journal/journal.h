@@ -22,12 +22,15 @@
 #include "storage/journal/appender.h"
 #include "storage/journal/entry.h"
 #include "storage/journal/journal_files.h"
+#include "storage/journal/journal_spares.h"
 #include "storage/journal/journal_view.h"
 
 namespace tidemark::storage {
 
 struct JournalOptions {
   bool create = false;  // makes the folder if there is none
+  // This handle is the holder's: it keeps spare files and packs segments (Maintain).
+  bool holds = false;
 };
 
 // How an append ended.
@@ -69,34 +72,60 @@ class Journal {
   // - kUnimplemented: an entry was written by a newer version.
   absl::Status Look(Visit visit);
 
-  // Appends an entry. `draft.id` is a random one, or zeros: then one is drawn. `check` says whether the facts make
-  // sense after everything before the entry: what Look has visited as established, and view.entries() after that. It
-  // runs on the caller's thread, once for each number that is tried, and must not call the journal. Look first: entries
-  // that were not visited stay in memory. After kUnknown the next append, whatever it is, carries the entry.
-  Appended Append(AppendDraft draft, Appender::FactCheck check);
+  // What is left of the disk's room for an append.
+  enum class Room {
+    kAny,      // a spare file as long as there are more than a few; then the disk's
+    kReserve,  // the last spare files too: for entries that free room
+  };
+
+  // Appends an entry. On a full disk it is kFailed with kResourceExhausted, unless the holder's handle has a spare file
+  // for it, which takes 4,096 bytes. `draft.id` is a random one, or zeros: then one is drawn. `check` says whether the
+  // facts make sense after everything before the entry: what Look has visited as established, and view.entries() after
+  // that. It runs on the caller's thread, once for each number that is tried, and must not call the journal. Look
+  // first: entries that were not visited stay in memory. After kUnknown the next append, whatever it is, carries the
+  // entry.
+  Appended Append(AppendDraft draft, Appender::FactCheck check, Room room = Room::kAny);
 
   // Makes established what is visible, by an entry without facts. Does nothing if everything visible is established.
   Appended Settle();
+
+  // Gets ready for the next appends: makes spare files (4 at first, then two in each call, up to 16) and the next
+  // folder; packs a segment whose entries are all established. To be called after each append, when nobody waits for
+  // it: it syncs files, and packing takes a quarter of a second. Appends go on beside it. Does nothing unless the
+  // handle is the holder's. An error is that of the first step that failed, and loses nothing.
+  absl::Status Maintain() ABSL_LOCKS_EXCLUDED(mutex_, maintenance_);
 
   // What is known from the last call.
   JournalPlace last() const;
   EntryNumber established() const;
 
  private:
-  Journal(FileSystem& files, std::string directory, const JournalPlace& from);
+  Journal(FileSystem& files, std::string directory, const JournalPlace& from, bool holds);
 
   absl::Status ReadNew(absl::FunctionRef<void()> learned) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Appended AppendLocked(AppendDraft draft, Appender::FactCheck check) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Appended AppendLocked(AppendDraft draft, Appender::FactCheck check, Room room) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<std::string> WriteEntry(EntryNumber number, const std::string& bytes, Room room)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status MakeSpares() ABSL_EXCLUSIVE_LOCKS_REQUIRED(maintenance_) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status PackNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(maintenance_) ABSL_LOCKS_EXCLUDED(mutex_);
   // Every file after what is established, past caches.
   absl::StatusOr<std::vector<std::optional<std::string>>> ReadAfterNaming(EntryNumber number)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Drive(const AppendDraft& draft, Appender::FactCheck check) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Drive(const AppendDraft& draft, Appender::FactCheck check, Room room) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const bool holds_;
+
+  absl::Mutex maintenance_ ABSL_ACQUIRED_BEFORE(mutex_);
+  EntryNumber packed_ ABSL_GUARDED_BY(maintenance_) = 0;  // all entries up to it are in segments
+  bool packed_is_known_ ABSL_GUARDED_BY(maintenance_) = false;
 
   mutable absl::Mutex mutex_;
   JournalFiles files_ ABSL_GUARDED_BY(mutex_);
   Appender appender_ ABSL_GUARDED_BY(mutex_);
   bool has_listed_ ABSL_GUARDED_BY(mutex_) = false;  // the whole journal, once
-  EntryNumber visited_ ABSL_GUARDED_BY(mutex_);      // as established, up to this one
+  JournalSpares spares_ ABSL_GUARDED_BY(mutex_);
+  bool has_adopted_ ABSL_GUARDED_BY(mutex_) = false;  // the spares of the holder before
+  EntryNumber visited_ ABSL_GUARDED_BY(mutex_);       // as established, up to this one
 };
 
 }  // namespace tidemark::storage

@@ -8,6 +8,7 @@
 
 #include "absl/strings/numbers.h"
 #include "fmt/format.h"
+#include "storage/journal/segment.h"
 #include "storage/shard/ids.h"
 
 namespace tidemark::storage {
@@ -164,8 +165,24 @@ absl::Status JournalFiles::MakeFolder(EntryNumber number) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> JournalFiles::WriteNew(EntryNumber number, std::string_view bytes) {
-  const std::string path = fmt::format("{}/new-{}", FolderOf(number), ToHex(RandomBytes16()));
+std::string JournalFiles::NewPath(EntryNumber number, std::string_view prefix) const {
+  return fmt::format("{}/{}{}", FolderOf(number), prefix, ToHex(RandomBytes16()));
+}
+
+absl::StatusOr<bool> JournalFiles::IsPacked(EntryNumber number) const {
+  const auto file = files_.OpenForRead(PathOf(number), /*direct=*/false);
+  if (absl::IsNotFound(file.status())) return false;
+  if (!file.ok()) return file.status();
+  std::string begin(kSegmentMagic.size(), '\0');
+  absl::Status status = (*file)->ReadAt(0, std::as_writable_bytes(std::span(begin)));
+  if (absl::IsDataLoss(status)) return false;
+  if (!status.ok()) return status;
+  return begin == kSegmentMagic;
+}
+
+absl::StatusOr<std::string> JournalFiles::WriteNew(EntryNumber number, std::string_view prefix,
+                                                   std::string_view bytes) const {
+  const std::string path = NewPath(number, prefix);
   auto file = files_.Create(path, /*direct=*/false);
   if (!file.ok()) return file.status();
   absl::Status status = (*file)->WriteAt(0, std::as_bytes(std::span(bytes)));

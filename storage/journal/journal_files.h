@@ -2,10 +2,12 @@
 //
 //   journal/0000/00/0000000001   entry 1; 64 numbers in each lowest folder, 64 of these in each upper one
 //   journal/0000/00/new-...      an entry that has no number yet, or what a killed process left of one
+//   journal/0000/00/spare-...    a file that is ready for one (journal_spares.h)
 //   journal/0000/00/room-...     an empty file whose long name makes the folder take a block from the start, so that
 //                                a name for each of its 64 numbers fits when the disk is full
 //
-// No name of an entry is ever removed.
+// The file of a number is an entry's own, or a segment (segment.h) that has it beside others. No name of an entry is
+// ever removed.
 
 #ifndef TIDEMARK_STORAGE_JOURNAL_JOURNAL_FILES_H_
 #define TIDEMARK_STORAGE_JOURNAL_JOURNAL_FILES_H_
@@ -25,6 +27,9 @@ namespace tidemark::storage {
 
 inline constexpr EntryNumber kFolderEntries = 64;
 inline constexpr EntryNumber kSegmentEntries = 64 * kFolderEntries;  // those of an upper folder
+
+inline constexpr std::string_view kNewPrefix = "new-";
+inline constexpr std::string_view kSparePrefix = "spare-";
 
 // The number of the last entry that is in the same lowest folder. `number` is 1 or more.
 constexpr EntryNumber LastOfFolder(EntryNumber number) { return (number - 1) / kFolderEntries * kFolderEntries + 64; }
@@ -58,8 +63,14 @@ class JournalFiles {
   // later sync answers for them; that cannot be done if another process has put an entry there meanwhile.
   absl::Status MakeFolder(EntryNumber number);
 
+  // The path of a name that nothing has, in the folder of `number`.
+  std::string NewPath(EntryNumber number, std::string_view prefix) const;
+
   // A new synced file with these bytes in the folder of `number`, which has been made; its path.
-  absl::StatusOr<std::string> WriteNew(EntryNumber number, std::string_view bytes);
+  absl::StatusOr<std::string> WriteNew(EntryNumber number, std::string_view prefix, std::string_view bytes) const;
+
+  // Whether the file of that number is a segment. False if there is none.
+  absl::StatusOr<bool> IsPacked(EntryNumber number) const;
 
  private:
   absl::StatusOr<EntryNumber> HighestIn(const std::string& folder) const;

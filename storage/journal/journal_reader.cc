@@ -4,28 +4,70 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/journal/segment.h"
 
 namespace tidemark::storage {
 namespace {
-
-// The entry of that number as its own file has it; no value if there is none.
-absl::StatusOr<std::optional<JournalEntry>> ReadEntry(const JournalFiles& files, EntryNumber number) {
-  const auto bytes = files.Read(number);
-  if (!bytes.ok()) return bytes.status();
-  if (!bytes->has_value()) return std::nullopt;
-  auto file = DecodeEntryFile(number, **bytes);
-  if (!file.ok())
-    return absl::Status(file.status().code(),
-                        fmt::format("read {}: {}", files.PathOf(number), std::string(file.status().message())));
-  return std::move(file->entry);
-}
 
 absl::Status InFolder(const JournalFiles& files, const absl::Status& status) {
   if (status.ok()) return status;
   return absl::Status(status.code(), fmt::format("read {}: {}", files.directory(), std::string(status.message())));
 }
 
+// The entries of the segment that the file of `number` is.
+absl::StatusOr<std::vector<DigestedEntry>> SegmentOf(const JournalFiles& files, EntryNumber number,
+                                                     std::string_view bytes) {
+  auto entries =
+      DecodeSegment(fmt::format("read {}: the segment of journal entry {}", files.PathOf(number), number), bytes);
+  if (!entries.ok()) return entries.status();
+  if (entries->front().entry.number > number || entries->back().entry.number < number) {
+    return absl::DataLossError(fmt::format("read {}: the segment has the journal entries {} to {}",
+                                           files.PathOf(number), entries->front().entry.number,
+                                           entries->back().entry.number));
+  }
+  return entries;
+}
+
+// Learns from the segment that the file of `number` is. `before`: the files from established() + 1 to that one.
+absl::Status LearnSegment(const JournalFiles& files, EntryNumber number, std::string_view bytes,
+                          const std::vector<std::optional<std::string>>& before, JournalView& view) {
+  auto entries = SegmentOf(files, number, bytes);
+  if (!entries.ok()) return entries.status();
+  const EntryNumber first = entries->front().entry.number;
+  if (first > view.established() + 1) {
+    if (absl::Status status = view.Learn(before); !status.ok()) return InFolder(files, status);
+    // What stands before a packed entry is durable as well.
+    if (view.last().number + 1 == first) view.LearnDurable(view.last());
+  }
+  if (first > view.established() + 1) {
+    return absl::DataLossError(
+        fmt::format("read {}: journal entry {} cannot be read: the segment of entry {} begins "
+                    "after it",
+                    files.directory(), view.established() + 1, number));
+  }
+  entries->erase(entries->begin(), entries->begin() + static_cast<ptrdiff_t>(view.established() + 1 - first));
+  return InFolder(files, view.LearnPacked(*std::move(entries)));
+}
+
 }  // namespace
+
+absl::StatusOr<std::optional<DigestedEntry>> ReadEntry(const JournalFiles& files, EntryNumber number) {
+  const auto bytes = files.Read(number);
+  if (!bytes.ok()) return bytes.status();
+  if (!bytes->has_value()) return std::nullopt;
+  if (IsSegment(**bytes)) {
+    auto entries = SegmentOf(files, number, **bytes);
+    if (!entries.ok()) return entries.status();
+    return std::move((*entries)[number - entries->front().entry.number]);
+  }
+  auto file = DecodeEntryFile(number, **bytes);
+  if (!file.ok()) {
+    return absl::Status(file.status().code(),
+                        fmt::format("read {}: {}", files.PathOf(number), std::string(file.status().message())));
+  }
+  const Digest128 digest = DigestOfEntry(file->entry);
+  return DigestedEntry{.entry = std::move(file->entry), .digest = digest};
+}
 
 absl::Status ReadEntries(const JournalFiles& files, EntryNumber highest, JournalView& view,
                          absl::FunctionRef<void()> learned) {
@@ -34,10 +76,23 @@ absl::Status ReadEntries(const JournalFiles& files, EntryNumber highest, Journal
   std::vector<std::optional<std::string>> part;
   while (end < highest) {
     const EntryNumber part_end = std::min(highest, LastOfFolder(end + 1));
-    for (; end < part_end; ++end) {
+    bool is_packed = false;
+    for (; end < part_end && !is_packed; ++end) {
       auto file = files.Read(end + 1);
       if (!file.ok()) return file.status();
-      part.push_back(*std::move(file));
+      is_packed = file->has_value() && IsSegment(**file);
+      if (is_packed) {
+        if (absl::Status status = LearnSegment(files, end + 1, **file, part, view); !status.ok()) return status;
+      } else {
+        part.push_back(*std::move(file));
+      }
+    }
+    if (is_packed) {
+      part.clear();
+      end = view.established();
+      first = end + 1;
+      learned();
+      continue;
     }
     absl::Status status = view.Learn(part);
     // A later entry may have a copy of what is missing.
@@ -56,7 +111,13 @@ absl::StatusOr<std::vector<std::optional<std::string>>> ReadFiles(const JournalF
   for (EntryNumber number = view.established() + 1; number <= highest; ++number) {
     auto file = files.Read(number);
     if (!file.ok()) return file.status();
-    all.push_back(*std::move(file));
+    if (file->has_value() && IsSegment(**file)) {
+      if (absl::Status status = LearnSegment(files, number, **file, all, view); !status.ok()) return status;
+      all.clear();
+      number = view.established();
+    } else {
+      all.push_back(*std::move(file));
+    }
   }
   return all;
 }
@@ -64,10 +125,10 @@ absl::StatusOr<std::vector<std::optional<std::string>>> ReadFiles(const JournalF
 absl::Status FindPlace(const JournalFiles& files, const JournalPlace& place) {
   if (place == JournalPlace()) return absl::OkStatus();
   const auto entry = ReadEntry(files, place.number);
-  if (entry.ok() && *entry && DigestOfEntry(**entry) == place.digest) return absl::OkStatus();
+  if (entry.ok() && *entry && (*entry)->digest == place.digest) return absl::OkStatus();
   // The file may be missing, or another entry's, after a power loss.
   const auto next = ReadEntry(files, place.number + 1);
-  if (next.ok() && *next && (*next)->previous == place.digest) return absl::OkStatus();
+  if (next.ok() && *next && (*next)->entry.previous == place.digest) return absl::OkStatus();
   if (!entry.ok()) return entry.status();
   if (!next.ok()) return next.status();
   return absl::OutOfRangeError(fmt::format("read {}: entry {} with the digest {} is not there", files.directory(),

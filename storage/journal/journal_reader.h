@@ -22,9 +22,13 @@ namespace tidemark::storage {
 absl::Status ReadEntries(const JournalFiles& files, EntryNumber highest, JournalView& view,
                          absl::FunctionRef<void()> learned);
 
-// The files from view.established() + 1 to `highest`, as JournalView::Learn takes them.
+// The files from view.established() + 1 to `highest`, as JournalView::Learn takes them. The view learns from segments
+// meanwhile.
 absl::StatusOr<std::vector<std::optional<std::string>>> ReadFiles(const JournalFiles& files, EntryNumber highest,
                                                                   JournalView& view);
+
+// The entry of that number as its file has it; no value if there is none. A carried copy may outrank it.
+absl::StatusOr<std::optional<DigestedEntry>> ReadEntry(const JournalFiles& files, EntryNumber number);
 
 // Whether the journal has the entry of that place: its file has the digest, or the entry after it was written after an
 // entry with that digest. Ok for the place of an empty journal. Errors: those of FileSystem, and

@@ -93,13 +93,36 @@ absl::Status JournalView::Learn(std::span<const std::optional<std::string>> file
   auto entries = Assembly(first, files, before).Assemble();
   if (!entries.ok()) return entries.status();
 
+  std::vector<DigestedEntry> digested;
+  digested.reserve(entries->size());
+  for (JournalEntry& entry : *entries) {
+    const Digest128 digest = DigestOfEntry(entry);
+    digested.push_back({.entry = std::move(entry), .digest = digest});
+  }
+  return Follow(std::move(digested), files.size());
+}
+
+absl::Status JournalView::LearnPacked(std::vector<DigestedEntry> entries) {
+  const EntryNumber last = entries.back().entry.number;
+  if (absl::Status status = Follow(std::move(entries), ~size_t{0}); !status.ok()) return status;
+  established_ = last;
+  return absl::OkStatus();
+}
+
+// `in_files`: the first so many are in files or carried by them; those after them were known before.
+absl::Status JournalView::Follow(std::vector<DigestedEntry> entries, size_t in_files) {
+  const size_t final_entries = established_ - dropped_.number;
   std::vector<KnownEntry> learned;
-  JournalPlace place = PlaceBefore(first);
+  learned.reserve(entries.size());
+  JournalPlace place = PlaceBefore(established_ + 1);
   EntryNumber established = established_;
   absl::flat_hash_set<std::array<uint8_t, 16>> ids;
   for (size_t i = 0; i < final_entries; ++i) ids.insert(known_[i].entry.id.bytes);
-  for (JournalEntry& entry : *entries) {
+  for (size_t i = 0; i < entries.size(); ++i) {
+    JournalEntry& entry = entries[i].entry;
     if (entry.previous != place.digest) {
+      // A file server has lost it with the entry that it followed, and another entry has taken that number.
+      if (i >= in_files) break;
       return absl::DataLossError(
           fmt::format("journal entry {} was written after another entry {} than the one that is read: "
                       "the journal is damaged, or holds files of two stores",
@@ -109,7 +132,7 @@ absl::Status JournalView::Learn(std::span<const std::optional<std::string>> file
     const bool is_first = ids.insert(entry.id.bytes).second;
     const bool counts = is_first && (entry.epoch == 0 || in_force);
     place.number = entry.number;
-    place.digest = DigestOfEntry(entry);
+    place.digest = entries[i].digest;
     if (counts && entry.begins_epoch) place.epoch = entry.epoch;
     established = std::max(established, entry.durable);
     learned.push_back(KnownEntry{.entry = std::move(entry), .place = place, .counts = counts});

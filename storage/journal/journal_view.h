@@ -15,6 +15,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "storage/journal/entry.h"
@@ -72,12 +73,18 @@ class JournalView {
 
   // Learns from a reading of the journal: `files` are the files of the entries established() + 1, established() + 2 and
   // so on, up to the highest number that the listing showed; no value where there is no such file. A listing may be
-  // old: what is known and missing in it stays known. Entries after established() may turn out to be other ones.
+  // old: what is known and missing in it stays known, unless it does not follow any more what now stands before it:
+  // then the journal has lost it, and it is forgotten. Entries after established() may turn out to be other ones.
   // Errors, after which the view is as it was:
   // - kDataLoss: an entry is missing or damaged and no later one carries it, or an entry follows another one than the
   //   journal's. The message names the entry.
   // - kUnimplemented: an entry was written by a newer version.
   absl::Status Learn(std::span<const std::optional<std::string>> files);
+
+  // Learns from a segment that has the entries established() + 1, established() + 2 and so on, at least one. Only
+  // entries that are durable are packed, so all of these are. What was known after them is forgotten. kDataLoss, after
+  // which the view is as it was: they do not follow the entry before them. Precondition: each follows the one before.
+  absl::Status LearnPacked(std::vector<DigestedEntry> entries);
 
   // Learns that all entries up to `place` are durable: this process's own sync told so, or the statement of another
   // one. Ignored if the view has no such entry.
@@ -93,6 +100,7 @@ class JournalView {
   }
 
  private:
+  absl::Status Follow(std::vector<DigestedEntry> entries, size_t in_files);
   const JournalPlace& PlaceBefore(EntryNumber number) const;
 
   JournalPlace dropped_;  // entries up to here are not in known_

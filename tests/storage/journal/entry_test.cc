@@ -50,6 +50,20 @@ TEST(JournalEntryTest, SurvivesEncodingExactly) {
   EXPECT_EQ(DecodeEntryFile(1, Encoded(epoch)).value(), epoch);
 }
 
+TEST(JournalEntryTest, IsTheSameInALongerFile) {
+  const std::string bytes = Encoded(MadeFile());
+  for (const size_t size : {bytes.size() + 1, size_t{4096}}) {
+    std::string padded = PadEntryFile(bytes, size);
+    EXPECT_EQ(padded.size(), size);
+    EXPECT_EQ(DecodeEntryFile(7, padded).value(), MadeFile());
+    padded[padded.size() - 9] = 1;
+    Repair(padded);
+    EXPECT_THAT(DecodeEntryFile(7, padded), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("padding")));
+  }
+  EXPECT_EQ(PadEntryFile(bytes, bytes.size()), bytes);
+  EXPECT_EQ(PadEntryFile(bytes, 1), bytes);
+}
+
 TEST(JournalEntryTest, HasADigestOfAllThatItStates) {
   const Digest128 digest = DigestOfEntry(MadeEntry(7));
   EXPECT_EQ(DigestOfEntry(MadeEntry(7)), digest);

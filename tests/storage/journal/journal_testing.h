@@ -4,6 +4,7 @@
 #define TIDEMARK_TESTS_STORAGE_JOURNAL_JOURNAL_TESTING_H_
 
 #include <cstdint>
+#include <cstring>
 #include <map>
 #include <optional>
 #include <string>
@@ -13,6 +14,8 @@
 #include "absl/status/status.h"
 #include "storage/journal/entry.h"
 #include "storage/journal/journal.h"
+#include "storage/journal/journal_files.h"
+#include "storage/journal/segment.h"
 #include "tests/storage/io/status_matchers.h"
 
 namespace tidemark::storage {
@@ -67,6 +70,30 @@ inline std::vector<std::string> Facts(Journal& journal) {
   }),
               IsOk());
   return facts;
+}
+
+// A journal of so many entries, whole segments, with a fact of so many bytes each. Only the names of the first and the
+// last entry of each segment are there, which a reader from the beginning looks for.
+inline void MakePackedJournal(const JournalFiles& files, EntryNumber entries, size_t fact_bytes) {
+  ASSERT_THAT(files.file_system().CreateDirectory(files.directory()), IsOk());
+  JournalFiles maker = files;
+  Digest128 digest;
+  for (EntryNumber first = 1; first <= entries; first += kSegmentEntries) {
+    std::vector<DigestedEntry> segment;
+    for (EntryNumber number = first; number < first + kSegmentEntries; ++number) {
+      JournalEntry entry{.number = number, .durable = number - 1, .previous = digest};
+      std::memcpy(entry.id.bytes.data(), &number, sizeof(number));
+      entry.facts = {std::string(fact_bytes, static_cast<char>('a' + number % 26))};
+      digest = DigestOfEntry(entry);
+      segment.push_back({.entry = std::move(entry), .digest = digest});
+    }
+    const EntryNumber last = first + kSegmentEntries - 1;
+    for (const EntryNumber number : {first, last}) ASSERT_THAT(maker.MakeFolder(number), IsOk());
+    const auto path = files.WriteNew(first, kNewPrefix, EncodeSegment(segment).value());
+    ASSERT_THAT(path, IsOk());
+    ASSERT_THAT(files.file_system().HardLink(*path, files.PathOf(last)), IsOk());
+    ASSERT_THAT(files.file_system().RenameToNew(*path, files.PathOf(first)), IsOk());
+  }
 }
 
 }  // namespace tidemark::storage

@@ -108,6 +108,23 @@ TEST_F(JournalViewTest, CopiesOfAFileThatTookANumberAgainAreNotBelieved) {
   EXPECT_THAT(Facts(view_), ElementsAre("first", "second", "third"));
 }
 
+// As a file server does that acknowledges operations and loses them.
+TEST_F(JournalViewTest, ForgetsProvisionalEntriesWhoseNumbersWereTakenByOthers) {
+  const JournalEntry first = Append({}, 1, "first");
+  const JournalEntry second = AppendCarrying(first, 2, "second");
+  AppendCarrying(second, 3, "third");
+  ASSERT_THAT(view_.Learn(made_.From(1)), IsOk());
+  made_.Remove(3);
+  ASSERT_THAT(view_.Learn(made_.From(view_.established() + 1)), IsOk());
+  EXPECT_THAT(Facts(view_), ElementsAre("first", "second", "third")) << "the listing may be old";
+  const EntryNumber established = view_.established();
+  made_.Remove(2);
+  Append(first, 9, "other");
+  ASSERT_THAT(view_.Learn(made_.From(established + 1)), IsOk());
+  EXPECT_THAT(Facts(view_), ElementsAre("first", "other"));
+  EXPECT_EQ(view_.last().number, 2u);
+}
+
 TEST_F(JournalViewTest, NamesAnEntryThatIsMissing) {
   Append(Append({}, 1, "first"), 2, "second");
   made_.Remove(1);

@@ -1,8 +1,6 @@
 // What a crash leaves of a journal: every entry that was acknowledged, in its place; of any other all or nothing; and a
 // journal that can be appended to.
 
-#include "storage/journal/journal.h"
-
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -17,6 +15,8 @@
 #include "fmt/ranges.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/journal/journal.h"
+#include "storage/journal/journal_packing.h"
 #include "tests/crash/disordered_disk.h"
 #include "tests/crash/failing_disk.h"
 #include "tests/storage/io/crash_states.h"
@@ -231,11 +231,34 @@ void FailedFolder(SimulatedDisk& disk, FileSystem&, const char* suffix) {
   for (const char* fact : {"a", "b", "c"}) Do(disk, **journal, fact);
 }
 
+// The holder's appends, which are written over spare files, over the end of a folder.
+void Holder(SimulatedDisk& disk, FileSystem& files) {
+  auto journal = Journal::Open(files, kJournal, {}, {.create = true, .holds = true});
+  EXPECT_THAT(journal, IsOk());
+  for (const char* fact : {"a", "b", "c"}) {
+    EXPECT_THAT((*journal)->Maintain(), IsOk());
+    Do(disk, **journal, fact);
+  }
+}
+
+void PackAlone(SimulatedDisk&, FileSystem& files) {
+  EXPECT_THAT(storage::PackEntries(storage::JournalFiles(files, kJournal), 1, 5), IsOk());
+}
+
+void Pack(SimulatedDisk& disk, FileSystem& files) {
+  PackAlone(disk, files);
+  const auto journal = OpenJournal(files);
+  Do(disk, *journal, "a");
+}
+
 std::vector<JournalScenario> JournalScenarios() {
   return {
       {"NewJournal", 0, OneHandle},
       {"OneHandle", 3, OneHandle},
       {"EndOfAFolder", 63, OneHandle},
+      {"Holder", 3, Holder},
+      {"HolderAtTheEndOfAFolder", 63, Holder},
+      {"Pack", 7, Pack},
       {"TwoHandles", 3, TwoHandles},
       {"TwoHandlesAtTheEndOfAFolder", 62, TwoHandles},
       {"FailedSync", 3, [](auto& disk, auto& files) { FailedSync(disk, files, "SyncDirectory", "/00"); }},
@@ -290,6 +313,17 @@ INSTANTIATE_TEST_SUITE_P(All, JournalSyncTest,
                                                     {"", 3, OneHandle},
                                                     [](DisorderedDisk::Operation operation, const std::string&) {
                                                       return operation == DisorderedDisk::Operation::kSyncData;
+                                                    }},
+                                         NeededSync{"OfASegment",
+                                                    {"", 7, PackAlone},
+                                                    [](DisorderedDisk::Operation operation, const std::string&) {
+                                                      return operation == DisorderedDisk::Operation::kSyncData;
+                                                    }},
+                                         NeededSync{"OfASpare",
+                                                    {"", 3, Holder},
+                                                    [](DisorderedDisk::Operation operation, const std::string& path) {
+                                                      return operation == DisorderedDisk::Operation::kSyncData &&
+                                                             path.find("/spare-") != std::string::npos;
                                                     }},
                                          NeededSync{"OfAFolder", {"", 3, OneHandle}, SyncOf("/0000/00")},
                                          NeededSync{"OfAnUpperFolder", {"", 64, OneHandle}, SyncOf("/journal/0000")},

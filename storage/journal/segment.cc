@@ -1,0 +1,92 @@
+#include "storage/journal/segment.h"
+
+#include <cstring>
+#include <utility>
+
+#include "fmt/format.h"
+#include "storage/shard/byte_reader.h"
+#include "storage/shard/byte_writer.h"
+#include "storage/shard/ids.h"
+
+namespace tidemark::storage {
+namespace {
+
+constexpr uint16_t kVersion = 1;
+constexpr size_t kHeaderBytes = 8 + 2 + 8 + 4;
+constexpr size_t kChecksumBytes = sizeof(uint64_t);
+
+}  // namespace
+
+bool IsSegment(std::string_view bytes) { return bytes.starts_with(kSegmentMagic); }
+
+absl::StatusOr<std::string> EncodeSegment(const std::vector<DigestedEntry>& entries) {
+  if (entries.empty()) return absl::InvalidArgumentError("a journal's segment without entries");
+  ByteWriter writer;
+  writer.PutText(kSegmentMagic);
+  writer.Put<uint16_t>(kVersion);
+  writer.Put<uint64_t>(entries.front().entry.number);
+  writer.Put<uint32_t>(static_cast<uint32_t>(entries.size()));
+  size_t bytes = kHeaderBytes + kChecksumBytes;
+  for (size_t i = 0; i < entries.size(); ++i) {
+    const std::string entry = EncodeEntry(entries[i].entry);
+    if (i > 0 && (entries[i].entry.number != entries[i - 1].entry.number + 1 ||
+                  entries[i].entry.previous != entries[i - 1].digest)) {
+      return absl::InvalidArgumentError(fmt::format(
+          "a journal's segment with entry {} after another one than the entry before it", entries[i].entry.number));
+    }
+    bytes += sizeof(uint32_t) + entry.size();
+    if (bytes > kEntryFileBytesMax) {
+      return absl::ResourceExhaustedError(fmt::format("the segment of journal entries {} to {} has more than {} bytes",
+                                                      entries.front().entry.number, entries.back().entry.number,
+                                                      kEntryFileBytesMax));
+    }
+    writer.Put<uint32_t>(static_cast<uint32_t>(entry.size()));
+    writer.PutText(entry);
+  }
+  writer.Put<uint64_t>(ChecksumOf(AsBytes(writer.view())));
+  return std::move(writer).Take();
+}
+
+absl::StatusOr<std::vector<DigestedEntry>> DecodeSegment(std::string_view what, std::string_view bytes) {
+  if (bytes.size() < kHeaderBytes + kChecksumBytes || !IsSegment(bytes)) {
+    return absl::DataLossError(fmt::format("{}: {} bytes that do not begin as a segment does", what, bytes.size()));
+  }
+  const std::string_view checked = bytes.substr(0, bytes.size() - kChecksumBytes);
+  uint64_t expected = 0;
+  std::memcpy(&expected, bytes.data() + checked.size(), kChecksumBytes);
+  if (const uint64_t found = ChecksumOf(AsBytes(checked)); found != expected) {
+    return absl::DataLossError(fmt::format("{}: a segment of {} bytes with the checksum {:016x}, {:016x} was expected",
+                                           what, bytes.size(), found, expected));
+  }
+  ByteReader reader(AsBytes(checked), what);
+  reader.GetText(kSegmentMagic.size(), "magic");
+  const auto version = reader.Get<uint16_t>("version");
+  if (version > kVersion) {
+    return absl::UnimplementedError(
+        fmt::format("{} has version {}; this library reads up to {}", what, version, kVersion));
+  }
+  if (version < 1) reader.Fail("version", sizeof(version), "1", "0");
+  const auto first = reader.Get<uint64_t>("first number");
+  const auto count = reader.Get<uint32_t>("count of entries");
+  if (reader.ok() && count == 0) reader.Fail("count of entries", sizeof(count), "1 or more", "0");
+  std::vector<DigestedEntry> entries;
+  if (!reader.CheckCount(count, sizeof(uint32_t) + kEntryBytesMin, "count of entries")) return reader.status();
+  entries.reserve(count);
+  for (uint32_t i = 0; i < count; ++i) {
+    const auto size = reader.Get<uint32_t>("size of an entry");
+    const std::string_view text = reader.GetText(size, "entry");
+    if (!reader.ok()) return reader.status();
+    auto entry = DecodeEntry(fmt::format("{}, entry {}", what, first + i), text);
+    if (!entry.ok()) return entry.status();
+    if (entry->number != first + i || (i > 0 && entry->previous != entries.back().digest)) {
+      return absl::DataLossError(fmt::format("{}: what is in the place of entry {} is entry {} of another history",
+                                             what, first + i, entry->number));
+    }
+    entries.push_back({.entry = *std::move(entry), .digest = DigestOf(AsBytes(text))});
+  }
+  reader.ExpectEnd();
+  if (!reader.ok()) return reader.status();
+  return entries;
+}
+
+}  // namespace tidemark::storage
