@@ -17,6 +17,7 @@
 #include "snapshot/exchange/safetensors_header.h"
 #include "snapshot/exchange/safetensors_index.h"
 #include "storage/journal/entry.h"
+#include "storage/journal/segment.h"
 #include "storage/manifest/folder_note.h"
 #include "storage/manifest/lease.h"
 #include "storage/manifest/store_identity.h"
@@ -375,6 +376,17 @@ void AddJournalSeeds(Seeds& seeds) {
   seeds["journal_entry/one_carried"] = seed({3});
   seeds["journal_entry/two_carried"] = seed({2, 3});
   seeds["journal_entry/one_missing"] = seed({1});
+  const auto segment = [&](size_t first, size_t count) {
+    std::vector<storage::DigestedEntry> entries;
+    for (size_t i = first; i < first + count; ++i) {
+      entries.push_back({.entry = files[i].entry, .digest = DigestOfEntry(files[i].entry)});
+    }
+    std::string bytes = EncodeSegment(entries).value();
+    bytes.resize(bytes.size() - sizeof(uint64_t));
+    return std::string(1, '\0') + bytes;
+  };
+  seeds["journal_segment/all"] = segment(0, 4);
+  seeds["journal_segment/last"] = segment(3, 1);
 }
 
 void AddQueueSeeds(Seeds& seeds) {

@@ -26,6 +26,7 @@
 #include "snapshot/exchange/zip_format.h"
 #include "storage/journal/entry.h"
 #include "storage/journal/journal_view.h"
+#include "storage/journal/segment.h"
 #include "storage/manifest/folder_note.h"
 #include "storage/manifest/lease.h"
 #include "storage/manifest/store_identity.h"
@@ -302,6 +303,22 @@ TEST_F(DecoderCost, OfAJournalEntryGrowsAsItsFactsAndWhatItCarries) {
     const auto encoded = EncodeEntryFile(file);
     EXPECT_THAT(encoded, IsOk());
     return Taking(encoded.value_or(""), [n](std::string_view bytes) { return DecodeEntryFile(n + 1, bytes); });
+  };
+  EXPECT_EQ(Growth(work, 2'000), "");
+}
+
+TEST_F(DecoderCost, OfAJournalSegmentGrowsAsItsEntries) {
+  const auto work = [](uint64_t n) {
+    std::vector<DigestedEntry> entries;
+    Digest128 previous;
+    for (uint64_t i = 1; i <= n; ++i) {
+      JournalEntry entry{.number = i, .durable = i - 1, .previous = previous, .facts = {"fact"}};
+      previous = DigestOfEntry(entry);
+      entries.push_back({.entry = std::move(entry), .digest = previous});
+    }
+    const auto encoded = EncodeSegment(entries);
+    EXPECT_THAT(encoded, IsOk());
+    return Taking(encoded.value_or(""), [](std::string_view bytes) { return DecodeSegment("segment", bytes); });
   };
   EXPECT_EQ(Growth(work, 2'000), "");
 }

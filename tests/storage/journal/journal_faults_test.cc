@@ -93,7 +93,7 @@ class JournalFaultsTest : public testing::Test {
 TEST_F(JournalFaultsTest, AnAppendIsAcknowledgedOrRefused) {
   // The first of all, any, and the first of a folder.
   for (const int entries : {0, 3, 64}) {
-    const FaultFigures figures = SweepFaults(files_, Appending(entries), FaultsToRun(2));
+    const FaultFigures figures = SweepFaults(files_, Appending(entries), FaultsToRun(4));
     EXPECT_TRUE(figures.any_reported());
   }
 }
@@ -124,7 +124,7 @@ TEST_F(JournalFaultsTest, ALookOrAnOpeningSaysWhatFailed) {
                                                   journal_.reset();
                                                 },
                                             .one_thread = true},
-                                           FaultsToRun(8));
+                                           FaultsToRun(16));
   EXPECT_TRUE(figures.any_reported());
 }
 
