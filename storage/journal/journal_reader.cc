@@ -1,6 +1,8 @@
 #include "storage/journal/journal_reader.h"
 
 #include <algorithm>
+#include <span>
+#include <string>
 #include <utility>
 
 #include "fmt/format.h"
@@ -47,6 +49,17 @@ absl::Status LearnSegment(const JournalFiles& files, EntryNumber number, std::st
   }
   entries->erase(entries->begin(), entries->begin() + static_cast<ptrdiff_t>(view.established() + 1 - first));
   return InFolder(files, view.LearnPacked(*std::move(entries)));
+}
+
+// Learns of `part`, which cannot be learned as a whole, what stands before the entry that cannot be read.
+void LearnWhatIsBefore(std::span<const std::optional<std::string>> part, JournalView& view) {
+  size_t readable = 0, unreadable = part.size();  // so many files from the first on
+  while (unreadable - readable > 1) {
+    const size_t middle = (readable + unreadable) / 2;
+    JournalView tried = view;
+    (tried.Learn(part.first(middle)).ok() ? readable : unreadable) = middle;
+  }
+  if (readable > 0) view.Learn(part.first(readable)).IgnoreError();  // it worked above
 }
 
 }  // namespace
@@ -97,7 +110,11 @@ absl::Status ReadEntries(const JournalFiles& files, EntryNumber highest, Journal
     absl::Status status = view.Learn(part);
     // A later entry may have a copy of what is missing.
     if (absl::IsDataLoss(status) && end < highest) continue;
-    if (!status.ok()) return InFolder(files, status);
+    if (!status.ok()) {
+      LearnWhatIsBefore(part, view);
+      learned();
+      return InFolder(files, status);
+    }
     part.erase(part.begin(), part.begin() + static_cast<ptrdiff_t>(view.established() + 1 - first));
     first = view.established() + 1;
     learned();

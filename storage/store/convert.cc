@@ -1,0 +1,166 @@
+#include "storage/store/convert.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fmt/format.h"
+#include "storage/manifest/deletion_mark.h"
+#include "storage/manifest/inbox.h"
+#include "storage/manifest/inbox_files.h"
+#include "storage/manifest/manifest.h"
+#include "storage/manifest/pin.h"
+#include "storage/manifest/report_files.h"
+#include "storage/manifest/store_identity.h"
+#include "storage/manifest/store_request.h"
+#include "storage/records/fact.h"
+#include "storage/store/memory_catalog.h"
+#include "storage/store/rebuild.h"
+#include "storage/store/step_changes.h"
+
+namespace tidemark::storage {
+namespace {
+
+using Warn = std::function<void(std::string_view)>;
+
+// What the files in the step's folder say that its record does not: a crash may have come between the two.
+absl::Status JoinFolder(FileSystem& files, const StoreLayout& layout, const StoreId& store, const Warn& warn,
+                        StepRecord& record) {
+  const auto attempt = FromHex(record.info.attempt);
+  if (!attempt || !MayHaveFiles(record.info.state)) return absl::OkStatus();
+  const StepFolder folder{record.info.step, AttemptId{*attempt}};
+  absl::Status status = JoinPinOfFolder(files, layout, warn, record.info).status();
+  if (status.ok()) status = ApplyStoredReports(files, layout, store, folder, warn, record.info);
+  if (!status.ok()) return status;
+  absl::StatusOr<std::optional<std::string>> deleted = ReadDeletionMark(files, layout, folder);
+  if (!deleted.ok()) return deleted.status();
+  if (deleted->has_value() && !record.info.pinned) MakeDeleted(record, **deleted);
+  return absl::OkStatus();
+}
+
+// The manifest's facts. kNotFound, kDataLoss: it is lost or damaged.
+absl::StatusOr<std::vector<Fact>> FactsOfManifest(FileSystem& files, const StoreLayout& layout, const StoreId& store) {
+  absl::StatusOr<std::unique_ptr<Manifest>> manifest = Manifest::OpenReadOnly(files, layout.manifest());
+  if (!manifest.ok()) return manifest.status();
+  if ((*manifest)->store_id() != store) {
+    return absl::DataLossError(fmt::format("manifest {} is that of store {}, this one is {}", layout.manifest(),
+                                           ToHex((*manifest)->store_id().bytes), ToHex(store.bytes)));
+  }
+  return FactsOf(**manifest);
+}
+
+// What became true of one request; nothing, with a warning, of one that cannot be honoured.
+void TakeIn(const StoreRequest& request, const Warn& warn, MemoryCatalog& catalog) {
+  const auto facts = [&]() -> absl::StatusOr<Facts> {
+    switch (request.kind) {
+      case StoreRequest::Kind::kPin:
+        return PinFacts(catalog, request.step, request.text, request.attempt);
+      case StoreRequest::Kind::kUnpin:
+        return UnpinFacts(catalog, request.step, request.attempt);
+      case StoreRequest::Kind::kTag:
+        return TagFacts(catalog, request.step, request.text, request.attempt);
+      case StoreRequest::Kind::kUntag:
+        return UntagFacts(catalog, request.step, request.text, request.attempt);
+      case StoreRequest::Kind::kDelete:
+        return DeletionRequestFacts(catalog, {.id = ToHex(RandomBytes16()),
+                                              .step = request.step,
+                                              .attempt = ToHex(request.attempt.bytes),
+                                              .reason = request.text,
+                                              .asker = request.asker,
+                                              .asked = request.asked});
+    }
+    return absl::InternalError("a request of an unknown kind");
+  }();
+  if (facts.ok()) return catalog.Apply(*facts);
+  warn(fmt::format("the request of {} to {} step {} is dropped: {}", request.asker, RequestKindName(request.kind),
+                   request.step, std::string(facts.status().message())));
+}
+
+// Requests that were not carried out yet, in the order in which they were made.
+absl::Status TakeInRequests(FileSystem& files, const StoreLayout& layout, const StoreId& store, const Warn& warn,
+                            MemoryCatalog& catalog) {
+  const absl::StatusOr<std::vector<DirectoryEntry>> entries = ListInbox(files, layout);
+  if (!entries.ok()) return entries.status();
+  std::vector<StoreRequest> requests;
+  for (const DirectoryEntry& entry : *entries) {
+    if (entry.type != FileType::kRegular || !ParseRequestFileName(entry.name)) continue;
+    const absl::StatusOr<std::string> bytes = ReadCapped(files, InboxPath(layout, entry.name), kStoreRequestBytesMax);
+    if (!bytes.ok() && !absl::IsDataLoss(bytes.status())) return bytes.status();
+    absl::StatusOr<StoreRequest> request = bytes.ok() ? DecodeStoreRequest(*bytes) : bytes.status();
+    if (!request.ok() || request->store != store) {
+      warn(fmt::format("a request is dropped: {}: {}", InboxPath(layout, entry.name),
+                       request.ok() ? "it is about another store" : std::string(request.status().message())));
+      continue;
+    }
+    requests.push_back(*std::move(request));
+  }
+  std::stable_sort(requests.begin(), requests.end(),
+                   [](const StoreRequest& a, const StoreRequest& b) { return a.asked < b.asked; });
+  for (const StoreRequest& request : requests) TakeIn(request, warn, catalog);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<bool> IsOfFirstFormat(FileSystem& files, const StoreLayout& layout) {
+  const absl::Status manifest = files.TypeOf(layout.manifest()).status();
+  if (absl::IsNotFound(manifest)) return false;
+  if (!manifest.ok()) return manifest;
+  const absl::Status journal = files.TypeOf(layout.journal()).status();
+  if (!journal.ok() && !absl::IsNotFound(journal)) return journal;
+  return !journal.ok();
+}
+
+absl::Status ConvertFirstFormat(FileSystem& files, const StoreLayout& layout, const StoreId& store,
+                                const ShardReadOptions& read, const std::function<void(std::string_view)>& warn) {
+  KnownFacts known;
+  known.source = "the manifest";
+  absl::StatusOr<std::vector<Fact>> facts = FactsOfManifest(files, layout, store);
+  const bool is_readable = facts.ok();
+  if (is_readable) {
+    known.catalog.Apply(*facts);
+  } else if (IsMissingOrDamaged(facts.status())) {
+    warn(fmt::format("the manifest cannot be read, so the store is converted from the shards: {}",
+                     std::string(facts.status().message())));
+    const absl::StatusOr<size_t> adopted = AdoptAttempts(files, layout, store, read, warn, known);
+    if (!adopted.ok()) return adopted.status();
+  } else {
+    return facts.status();
+  }
+  absl::Status status;
+  Facts joined;
+  const absl::Status visited = known.catalog.ForEach([&](StepRecord record) {
+    status = JoinFolder(files, layout, store, warn, record);
+    joined.push_back(StepFact{std::move(record)});
+    return status.ok();
+  });
+  status.Update(visited);
+  if (!status.ok()) return status;
+  known.catalog.Apply(joined);
+  const absl::StatusOr<std::vector<MetricReport>> reports = PeekInbox(files, layout, store);
+  if (!reports.ok()) return reports.status();
+  std::vector<ReportOutcome> outcomes;
+  const absl::StatusOr<Facts> reported = ReportFacts(known.catalog, *reports, outcomes);
+  if (!reported.ok()) return reported.status();
+  known.catalog.Apply(*reported);
+  if (status = TakeInRequests(files, layout, store, warn, known.catalog); !status.ok()) return status;
+  const absl::StatusOr<Facts> all = FactsOf(known.catalog);
+  if (!all.ok()) return all.status();
+  // The ids of its attempts are random, and of no epoch.
+  return ReplaceJournal(files, layout, *all, /*epoch=*/0);
+}
+
+void RemoveFirstFormat(FileSystem& files, const StoreLayout& layout,
+                       const std::function<void(std::string_view)>& warn) {
+  absl::Status status = RemoveTree(files, layout.inbox());
+  if (status.ok()) status = RemoveTree(files, layout.reserve());
+  // The manifest last: while it is there, the next opening removes what a power loss brings back.
+  if (status.ok()) status = files.SyncDirectory(layout.directory());
+  if (status.ok()) status = RemoveTree(files, layout.manifest());
+  if (!status.ok()) warn(fmt::format("what the first format had is still there: {}", std::string(status.message())));
+}
+
+}  // namespace tidemark::storage

@@ -1,0 +1,194 @@
+// A store whose journal is lost or damaged opens with what the index, the entries before the damage and the shards say.
+
+#include "storage/store/rebuild.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fmt/format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "storage/store/garbage.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
+#include "tests/storage/store/journal_store_testing.h"
+
+namespace tidemark::storage {
+namespace {
+
+namespace fs = std::filesystem;
+using absl::StatusCode;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+class RebuildTest : public testing::Test {
+ protected:
+  // Steps 1 (pinned), 2 (deleted, its files still there) and 3, each with a value 100 times as high.
+  void SetUp() override {
+    const auto store = Open();
+    first_ = SaveStep(*store, 1, 100);
+    second_ = SaveStep(*store, 2, 200);
+    third_ = SaveStep(*store, 3, 300);
+    ASSERT_THAT(store->Pin(1, "kept"), IsOk());
+    ASSERT_THAT(
+        store->NoteSteps({{.step = 2, .attempt = ToHex(second_.attempt.bytes), .deleted = true, .reason = "a rule's"}}),
+        IsOk());
+  }
+
+  std::unique_ptr<JournalStore> Open() {
+    auto store = OpenJournalStore(directory_.path(), &warnings_);
+    EXPECT_THAT(store, IsOk());
+    return store.ok() ? *std::move(store) : nullptr;
+  }
+
+  // It goes on with these steps, and attempts are new ones.
+  void ExpectGoesOn(JournalStore& store) {
+    EXPECT_THAT(ReadValue(store, 1), IsOkAndHolds(100));
+    EXPECT_THAT(ReadValue(store, 3), IsOkAndHolds(300));
+    const ShardIdentity next = SaveStep(store, 4, 400);
+    EXPECT_GT(EpochOf(next.attempt), EpochOf(third_.attempt));
+    EXPECT_GT(next.sequence, third_.sequence);
+    EXPECT_THAT(store.SweepUncommitted(), IsOk());
+    EXPECT_THAT(ReadValue(store, 1), IsOkAndHolds(100));
+    EXPECT_THAT(ReadValue(store, 3), IsOkAndHolds(300));
+    EXPECT_THAT(ReadValue(store, 4), IsOkAndHolds(400));
+  }
+
+  std::string EntryPath(int number) const {
+    std::string found;
+    const std::string name = fmt::format("{:010}", number);
+    for (const auto& entry : fs::recursive_directory_iterator(layout_.journal())) {
+      if (entry.is_regular_file() && entry.path().filename() == name) found = entry.path();
+    }
+    return found;
+  }
+
+  std::vector<std::string> Beside() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(directory_.path())) {
+      const std::string name = entry.path().filename();
+      if (name.starts_with("journal.")) names.push_back(name);
+    }
+    return names;
+  }
+
+  TestDirectory directory_;
+  const StoreLayout layout_{directory_.path()};
+  std::vector<std::string> warnings_;
+  ShardIdentity first_, second_, third_;
+};
+
+TEST_F(RebuildTest, AJournalThatIsGoneIsMadeAnewFromTheIndex) {
+  fs::remove_all(layout_.journal());
+  auto store = Open();
+  EXPECT_THAT(warnings_, Contains(HasSubstr("was made anew from the index, up to entry")));
+  EXPECT_TRUE(store->catalog().Find(1)->value().info.pinned);
+  EXPECT_EQ(store->catalog().Find(2)->value().info.state, StepState::kDeleted);
+  ExpectGoesOn(*store);
+  // What was deleted stays so, and its files go.
+  EXPECT_FALSE(fs::exists(layout_.attempt(2, second_.attempt)));
+  store.reset();
+  warnings_.clear();
+  EXPECT_THAT(ReadValue(*Open(), 4), IsOkAndHolds(400));
+  EXPECT_THAT(warnings_, IsEmpty());
+}
+
+TEST_F(RebuildTest, AJournalThatIsGoneWithItsIndexIsMadeAnewFromTheShards) {
+  fs::remove_all(layout_.journal());
+  fs::remove_all(layout_.index());
+  const auto store = Open();
+  EXPECT_THAT(warnings_, Contains(HasSubstr("was made anew from nothing, up to entry 0, and from 3 attempts")));
+  ExpectGoesOn(*store);
+  // Only the journal knew of the pin and the deletion.
+  EXPECT_FALSE(store->catalog().Find(1)->value().info.pinned);
+  EXPECT_THAT(ReadValue(*store, 2), IsOkAndHolds(200));
+}
+
+TEST_F(RebuildTest, ADamagedEntryThatTheIndexHasAppliedDoesNoHarmToTheHolder) {
+  fs::resize_file(EntryPath(2), 10);
+  const auto store = Open();
+  EXPECT_THAT(warnings_, IsEmpty());
+  ExpectGoesOn(*store);
+}
+
+TEST_F(RebuildTest, ADamagedEntryWithoutAnIndexIsMadeUpForByTheShards) {
+  fs::remove_all(layout_.index());
+  // Of step 3's commit.
+  fs::resize_file(EntryPath(4), 10);
+  const auto store = Open();
+  EXPECT_THAT(warnings_, Contains(HasSubstr("the journal cannot be read any further")));
+  EXPECT_THAT(warnings_, Contains(HasSubstr("from the journal's entries, up to entry 2, and from 2 attempts")));
+  EXPECT_THAT(Beside(), ElementsAre(testing::StartsWith("journal.broken-")));
+  ExpectGoesOn(*store);
+}
+
+TEST_F(RebuildTest, AJournalThatLacksItsEndIsMadeUpForByTheIndex) {
+  for (const int number : {4, 5, 6}) fs::remove(EntryPath(number));
+  const auto store = Open();
+  EXPECT_THAT(warnings_, Contains(HasSubstr("the index has applied entry 6")));
+  EXPECT_TRUE(store->catalog().Find(1)->value().info.pinned);
+  ExpectGoesOn(*store);
+}
+
+TEST_F(RebuildTest, AnEmptyJournalWithoutAnIndexIsMadeUpForByTheShards) {
+  fs::remove_all(layout_.index());
+  fs::remove_all(layout_.journal());
+  fs::create_directory(layout_.journal());
+  const auto store = Open();
+  EXPECT_THAT(warnings_, Contains(HasSubstr("the journal's newest epoch is 1, and attempt")));
+  ExpectGoesOn(*store);
+}
+
+TEST_F(RebuildTest, AnAttemptWhoseBytesAreDamagedIsNotAdopted) {
+  fs::remove_all(layout_.journal());
+  fs::remove_all(layout_.index());
+  fs::resize_file(layout_.shard(2, second_.attempt, 0, 1), 5000);
+  const auto store = Open();
+  EXPECT_THAT(warnings_, Contains(HasSubstr("step 2 is incomplete or damaged and was moved to quarantine")));
+  ExpectGoesOn(*store);
+  EXPECT_FALSE(store->catalog().Find(2)->has_value());
+  EXPECT_TRUE(fs::exists(layout_.quarantine()));
+}
+
+TEST_F(RebuildTest, OfTwoAttemptsAtAStepTheLaterOneIsAdopted) {
+  {
+    const auto store = Open();
+    SaveStep(*store, 3, 300);
+  }
+  fs::remove_all(layout_.journal());
+  fs::remove_all(layout_.index());
+  const auto store = Open();
+  ExpectGoesOn(*store);
+  EXPECT_NE(store->catalog().Find(3)->value().info.attempt, ToHex(third_.attempt.bytes));
+}
+
+TEST_F(RebuildTest, AnotherStoresAttemptsAreNoReasonForAnEmptyJournal) {
+  TestDirectory other;
+  {
+    std::vector<std::string> warnings;
+    ASSERT_THAT(OpenJournalStore(other.path(), &warnings), IsOk());
+  }
+  const StoreLayout layout(other.path());
+  fs::copy(layout_.attempt(1, first_.attempt), layout.attempt(1, first_.attempt), fs::copy_options::recursive);
+  fs::remove_all(layout.journal());
+  fs::remove_all(layout.index());
+  EXPECT_THAT(OpenJournalStore(other.path(), &warnings_),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("belong to another store")));
+}
+
+TEST_F(RebuildTest, WhatAnInterruptedRebuildHasLeftIsRemoved) {
+  fs::create_directory(layout_.journal() + ".new-1234");
+  ExpectGoesOn(*Open());
+  EXPECT_THAT(Beside(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace tidemark::storage
