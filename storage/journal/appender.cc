@@ -1,5 +1,6 @@
 #include "storage/journal/appender.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "fmt/format.h"
@@ -36,7 +37,7 @@ Appender::Step Appender::Try(FactCheck check) {
   } else if (!settles) {
     entry_.facts = draft_.facts;
     if (draft_.kind == AppendDraft::Kind::kBeginsEpoch) {
-      entry_.epoch = view_.last().epoch + 1;
+      entry_.epoch = std::max(view_.last().epoch + 1, draft_.epoch);
       entry_.begins_epoch = true;
     } else if (draft_.kind == AppendDraft::Kind::kHolder) {
       entry_.epoch = draft_.epoch;

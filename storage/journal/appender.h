@@ -40,7 +40,7 @@ struct AppendDraft {
   enum class Kind {
     kAnybody,      // counts always
     kHolder,       // counts in `epoch` only; refused with kAborted once a newer one has begun
-    kBeginsEpoch,  // begins the epoch after the newest one; `epoch` is not used
+    kBeginsEpoch,  // begins the epoch after the newest one, or `epoch`, whichever is higher
     kSettles,      // no facts: makes durable what the view knows
   };
   Kind kind = Kind::kAnybody;

@@ -128,7 +128,7 @@ absl::Status JournalView::Follow(std::vector<DigestedEntry> entries, size_t in_f
                       "the journal is damaged, or holds files of two stores",
                       entry.number, place.number));
     }
-    const bool in_force = entry.begins_epoch ? entry.epoch == place.epoch + 1 : entry.epoch == place.epoch;
+    const bool in_force = entry.begins_epoch ? entry.epoch > place.epoch : entry.epoch == place.epoch;
     const bool is_first = ids.insert(entry.id.bytes).second;
     const bool counts = is_first && (entry.epoch == 0 || in_force);
     place.number = entry.number;

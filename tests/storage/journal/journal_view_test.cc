@@ -233,16 +233,16 @@ TEST_F(JournalViewTest, CountsAHoldersEntriesUntilANewerEpochBegins) {
   };
   append(1, true, "epoch 1");
   append(1, false, "a of 1");
-  append(3, true, "epoch 3 without 2");
-  append(2, true, "epoch 2");
+  append(3, true, "epoch 3, without a 2");
+  append(2, true, "epoch 2, late");
   append(1, false, "b of 1");
   append(0, false, "of anybody");
-  append(2, false, "a of 2");
-  append(2, true, "epoch 2 again");
-  append(3, false, "of 3, which has not begun");
+  append(3, false, "a of 3");
+  append(3, true, "epoch 3 again");
+  append(4, false, "of 4, which has not begun");
   ASSERT_THAT(view_.Learn(made_.From(1)), IsOk());
-  EXPECT_THAT(Facts(view_), ElementsAre("epoch 1", "a of 1", "epoch 2", "of anybody", "a of 2"));
-  EXPECT_EQ(view_.last().epoch, 2u);
+  EXPECT_THAT(Facts(view_), ElementsAre("epoch 1", "a of 1", "epoch 3, without a 2", "of anybody", "a of 3"));
+  EXPECT_EQ(view_.last().epoch, 3u);
 }
 
 TEST_F(JournalViewTest, CountsAnEntryOnceThatWasAppendedTwice) {
