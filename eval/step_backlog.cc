@@ -11,17 +11,17 @@ bool StepBacklog::Filter::IsDone(const StepInfo& info) const {
   });
 }
 
-absl::Status StepBacklog::Update(const storage::Manifest& manifest, bool changed, absl::Time now) {
+absl::Status StepBacklog::Update(const storage::StepCatalog& catalog, bool changed, absl::Time now) {
   unread_changes_ = unread_changes_ || changed;
-  if (!all_read_ || (unread_changes_ && now - *all_read_ >= kFullReadInterval)) return ReadAll(manifest, now);
-  const uint64_t last = manifest.last_sequence();
+  if (!all_read_ || (unread_changes_ && now - *all_read_ >= kFullReadInterval)) return ReadAll(catalog, now);
+  const uint64_t last = catalog.last_sequence();
   if (last == read_sequence_) return absl::OkStatus();
   // Most often new attempts are at steps beyond those that we know. If these do not account for every number, a save
   // has failed, or is at an earlier step. The record of a failed save does not account for its number, because the next
   // process gives that number again.
   uint64_t found = 0;
   int64_t highest = read_step_;
-  absl::Status status = manifest.ForEach(
+  absl::Status status = catalog.ForEach(
       [&](const storage::StepRecord& record) {
         // This step is known already. The range begins with it and not with the next one, because INT64_MAX has no next
         // step.
@@ -35,17 +35,17 @@ absl::Status StepBacklog::Update(const storage::Manifest& manifest, bool changed
       },
       std::max<int64_t>(read_step_, 0));
   if (!status.ok()) return status;
-  if (last < read_sequence_ || found != last - read_sequence_) return ReadAll(manifest, now);
+  if (last < read_sequence_ || found != last - read_sequence_) return ReadAll(catalog, now);
   read_sequence_ = last;
   read_step_ = highest;
   return absl::OkStatus();
 }
 
-absl::Status StepBacklog::ReadAll(const storage::Manifest& manifest, absl::Time now) {
-  const uint64_t last = manifest.last_sequence();
+absl::Status StepBacklog::ReadAll(const storage::StepCatalog& catalog, absl::Time now) {
+  const uint64_t last = catalog.last_sequence();
   steps_.clear();
   int64_t highest = -1;
-  absl::Status status = manifest.ForEach([&](const storage::StepRecord& record) {
+  absl::Status status = catalog.ForEach([&](const storage::StepRecord& record) {
     highest = record.info.step;
     TakeIn(record);
     return true;

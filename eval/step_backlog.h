@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "storage/manifest/manifest.h"
+#include "storage/records/step_catalog.h"
 #include "storage/shard/ids.h"
 
 namespace tidemark {
@@ -34,7 +34,7 @@ class StepBacklog {
   // as one that was found sound again, when all records are read, which happens every kFullReadInterval at most, and
   // never while nothing changes. `changed`: whether anything may have since the last call. `now`: a monotonic clock.
   static constexpr absl::Duration kFullReadInterval = absl::Minutes(1);
-  absl::Status Update(const storage::Manifest& manifest, bool changed, absl::Time now);
+  absl::Status Update(const storage::StepCatalog& catalog, bool changed, absl::Time now);
 
   struct Step {
     int64_t step = 0;
@@ -64,7 +64,7 @@ class StepBacklog {
 
  private:
   void TakeIn(const storage::StepRecord& record);
-  absl::Status ReadAll(const storage::Manifest& manifest, absl::Time now);
+  absl::Status ReadAll(const storage::StepCatalog& catalog, absl::Time now);
 
   const Filter filter_;
   std::map<int64_t, Step> steps_;

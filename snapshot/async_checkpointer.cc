@@ -164,7 +164,7 @@ Future AsyncCheckpointer::Committed(int64_t step) const {
   return GuardedFuture("Committed", [&]() -> Future {
     if (absl::Status status = impl_->CheckOpen(); !status.ok()) return ResolvedFuture(status);
     if (std::optional<Future> in_flight = impl_->open_saves.CommittedOf(step)) return *std::move(in_flight);
-    absl::StatusOr<std::optional<storage::StepRecord>> record = impl_->store->manifest().Find(step);
+    absl::StatusOr<std::optional<storage::StepRecord>> record = impl_->store->catalog().Find(step);
     if (!record.ok()) return ResolvedFuture(record.status());
     if (record->has_value() && (*record)->info.state == StepState::kCommitted) return ResolvedFuture(absl::OkStatus());
     return ResolvedFuture(absl::NotFoundError(fmt::format("step {} is neither committed nor being saved", step)));
@@ -188,7 +188,7 @@ absl::StatusOr<RestoreReport> AsyncCheckpointer::Restore(const StepSelector& ste
     if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
     impl_->Settle();
     absl::StatusOr<storage::BestModes> recorded = storage::BestModes();
-    if (step.kind() == StepSelector::Kind::kBest) recorded = impl_->store->manifest().RecordedBestModes();
+    if (step.kind() == StepSelector::Kind::kBest) recorded = impl_->store->catalog().RecordedBestModes();
     if (!recorded.ok()) return recorded.status();
     const absl::StatusOr<StepSelector> with_mode = step.WithMode(*recorded);
     if (!with_mode.ok()) return with_mode.status();
@@ -211,7 +211,7 @@ absl::StatusOr<StepInfo> AsyncCheckpointer::LatestStep() const {
   return Guarded("LatestStep", [&]() -> absl::StatusOr<StepInfo> {
     if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
     absl::StatusOr<std::optional<storage::StepRecord>> record =
-        impl_->store->manifest().FindCommittedAtOrBelow(std::numeric_limits<int64_t>::max());
+        impl_->store->catalog().FindCommittedAtOrBelow(std::numeric_limits<int64_t>::max());
     if (!record.ok()) return record.status();
     if (record->has_value()) return (*record)->info;
     return absl::NotFoundError(fmt::format("no step is committed in {}", impl_->store->layout().directory()));
@@ -221,7 +221,7 @@ absl::StatusOr<StepInfo> AsyncCheckpointer::LatestStep() const {
 absl::StatusOr<StepInfo> AsyncCheckpointer::BestStep(std::string_view metric, BestMode mode) const {
   return Guarded("BestStep", [&]() -> absl::StatusOr<StepInfo> {
     if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
-    absl::StatusOr<std::optional<storage::StepRecord>> record = impl_->store->manifest().FindBest(metric, mode);
+    absl::StatusOr<std::optional<storage::StepRecord>> record = impl_->store->catalog().FindBest(metric, mode);
     if (!record.ok()) return record.status();
     if (record->has_value()) return (*record)->info;
     return absl::NotFoundError(fmt::format("no committed step in {} that is healthy has a finite metric '{}'",
@@ -232,7 +232,7 @@ absl::StatusOr<StepInfo> AsyncCheckpointer::BestStep(std::string_view metric, Be
 absl::StatusOr<StepInfo> AsyncCheckpointer::BestStep(std::string_view metric) const {
   return Guarded("BestStep", [&]() -> absl::StatusOr<StepInfo> {
     if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
-    const absl::StatusOr<storage::BestModes> recorded = impl_->store->manifest().RecordedBestModes();
+    const absl::StatusOr<storage::BestModes> recorded = impl_->store->catalog().RecordedBestModes();
     if (!recorded.ok()) return recorded.status();
     const absl::StatusOr<BestMode> mode = storage::RequireBestMode(*recorded, metric);
     if (!mode.ok()) return mode.status();
@@ -244,7 +244,7 @@ absl::StatusOr<std::vector<StepInfo>> AsyncCheckpointer::Steps() const {
   return Guarded("Steps", [&]() -> absl::StatusOr<std::vector<StepInfo>> {
     if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
     std::vector<StepInfo> steps;
-    absl::Status status = impl_->store->manifest().ForEach([&](storage::StepRecord record) {
+    absl::Status status = impl_->store->catalog().ForEach([&](storage::StepRecord record) {
       steps.push_back(std::move(record.info));
       return true;
     });
@@ -338,7 +338,7 @@ absl::StatusOr<std::vector<int64_t>> AsyncCheckpointer::DiscardAfter(int64_t ste
     // The scrub must not miss a file that goes, and the next save must not refer to it.
     absl::StatusOr<std::vector<int64_t>> discarded =
         impl_->housekeeper->DiscardAfter(step, reason, [this] { impl_->persister->ForgetCommitted(); });
-    absl::StatusOr<std::optional<int64_t>> latest = impl_->store->manifest().LatestCommitted();
+    absl::StatusOr<std::optional<int64_t>> latest = impl_->store->catalog().LatestCommitted();
     if (latest.ok()) impl_->last_saved_step = *latest;
     return discarded;
   });

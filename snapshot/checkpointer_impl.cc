@@ -44,7 +44,7 @@ absl::Status AsyncCheckpointer::Impl::OpenStore() {
   if (!opened.ok()) return opened.status();
   store = *std::move(opened);
   LeaveOutStaticDestructorsInChildren();
-  sequence_at_open = store->manifest().last_sequence();
+  sequence_at_open = store->catalog().last_sequence();
   // Says now, and not in the background of the first save, that io_uring was asked for and is not to be had.
   auto queue = files.NewIoQueue(read_options.io, read_options.io_depth);
   if (!queue.ok()) return queue.status();
@@ -78,7 +78,7 @@ absl::Status AsyncCheckpointer::Impl::OpenStore() {
   }
   save_interval_steps = options.save_interval_steps;
   last_save = now();
-  absl::StatusOr<std::optional<int64_t>> latest = store->manifest().LatestCommitted();
+  absl::StatusOr<std::optional<int64_t>> latest = store->catalog().LatestCommitted();
   if (!latest.ok()) return latest.status();
   last_saved_step = *latest;
   return absl::OkStatus();
@@ -96,7 +96,7 @@ storage::BestModes AsyncCheckpointer::Impl::RecordBestModes(const storage::BestM
   listeners.Warn(
       fmt::format("the best modes of metrics could not be recorded: {}", std::string(all.status().message())));
   storage::BestModes known = modes;
-  const absl::StatusOr<storage::BestModes> recorded = store->manifest().RecordedBestModes();
+  const absl::StatusOr<storage::BestModes> recorded = store->catalog().RecordedBestModes();
   if (recorded.ok()) known.insert(recorded->begin(), recorded->end());
   return known;
 }
@@ -133,7 +133,7 @@ absl::Status AsyncCheckpointer::Impl::CheckSave(int64_t step, const SaveRequest&
   if (absl::Status status = ValidateMetrics(owner, save.metrics); !status.ok()) return status;
   if (save.overwrite) return absl::OkStatus();
   if (open_saves.IsInFlight(step)) return absl::AlreadyExistsError(fmt::format("step {} is being saved", step));
-  absl::StatusOr<std::optional<storage::StepRecord>> record = store->manifest().Find(step);
+  absl::StatusOr<std::optional<storage::StepRecord>> record = store->catalog().Find(step);
   if (!record.ok()) return record.status();
   if (record->has_value() && (*record)->info.state == StepState::kCommitted) {
     // What was rolled back must not stand in the way of what was trained instead. The last save, which nobody may judge
@@ -191,7 +191,7 @@ bool AsyncCheckpointer::Impl::WasRolledBackBehind(const StepInfo& info, const St
   if (!last_restore || last_restore->state != &state || last_restore->info.step >= info.step) return false;
   if (info.sequence > last_restore->last_sequence) return false;
   // By now more may be known against it.
-  const absl::StatusOr<std::optional<storage::StepRecord>> record = store->manifest().Find(last_restore->info.step);
+  const absl::StatusOr<std::optional<storage::StepRecord>> record = store->catalog().Find(last_restore->info.step);
   if (!record.ok()) return false;
   const bool is_there = record->has_value() && (*record)->info.attempt == last_restore->info.attempt;
   return WhyUnhealthy(is_there ? (*record)->info : last_restore->info).empty();
@@ -201,7 +201,7 @@ void AsyncCheckpointer::Impl::NoteRestore(const State& state, const RestoreOptio
                                           const absl::StatusOr<RestoreReport>& report) {
   last_restore.reset();
   if (!report.ok() || !restore.only.empty() || !report->missing.empty()) return;
-  last_restore = {.state = &state, .info = report->info, .last_sequence = store->manifest().last_sequence()};
+  last_restore = {.state = &state, .info = report->info, .last_sequence = store->catalog().last_sequence()};
 }
 
 void AsyncCheckpointer::Impl::Settle() {
@@ -217,7 +217,7 @@ absl::StatusOr<std::vector<EarlierStep>> AsyncCheckpointer::Impl::StepsThatAwait
   Settle();
   // Reports of its name that have come count. One that cannot be recorded now replaces the row that is made here.
   housekeeper->Flush().IgnoreError();
-  absl::StatusOr<storage::CommittedSteps> committed = store->manifest().Committed();
+  absl::StatusOr<storage::CommittedSteps> committed = store->catalog().Committed();
   if (!committed.ok()) return committed.status();
   for (const auto& shared : *committed) {
     const StepInfo& info = *shared;

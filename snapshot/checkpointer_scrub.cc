@@ -24,10 +24,10 @@ bool Needs(const storage::StepRecord& record, const storage::FileReference& file
 }
 
 // The place, the committed steps that need the file, and what to do.
-std::string WarningOf(const storage::ChunkDamage& damage, const storage::Manifest& manifest) {
+std::string WarningOf(const storage::ChunkDamage& damage, const storage::StepCatalog& catalog) {
   std::vector<int64_t> steps;
   size_t more = 0;
-  const absl::Status listed = manifest.ForEach([&](const storage::StepRecord& record) {
+  const absl::Status listed = catalog.ForEach([&](const storage::StepRecord& record) {
     if (!Needs(record, damage.file)) return true;
     if (steps.size() < kStepsNamedMax) {
       steps.push_back(record.info.step);
@@ -50,7 +50,7 @@ absl::Status AsyncCheckpointer::Impl::StartScrubber() {
   if (!options.reuse || options.tuning.scrub_bytes_per_second_max == 0) return absl::OkStatus();
   const auto on_damage = [this](const storage::ChunkDamage& damage) {
     persister->ForgetCommitted();  // first, since the warning needs memory
-    listeners.Warn(WarningOf(damage, store->manifest()));
+    listeners.Warn(WarningOf(damage, store->catalog()));
   };
   auto started = Scrubber::Start({.files = files_owner,
                                   .steps_directory = store->layout().steps(),

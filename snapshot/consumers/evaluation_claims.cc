@@ -27,7 +27,7 @@ void EvaluationClaims::Release(int64_t step, std::string_view who) {
 
 absl::StatusOr<SnapshotShelf::Reading> EvaluationClaims::Find(int64_t step, std::vector<std::string> patterns,
                                                               HalfPrecision half) {
-  absl::StatusOr<std::optional<storage::StepRecord>> record = store_.manifest().Find(step);
+  absl::StatusOr<std::optional<storage::StepRecord>> record = store_.catalog().Find(step);
   if (!record.ok()) return record.status();
   if (!record->has_value() || (*record)->info.state != StepState::kCommitted) {
     return absl::NotFoundError(fmt::format("step {} is not committed in {}", step, store_.layout().directory()));
@@ -42,7 +42,7 @@ absl::StatusOr<SnapshotShelf::Reading> EvaluationClaims::Find(int64_t step, std:
 }
 
 void EvaluationClaims::NoteDamage(int64_t step, const std::string& attempt) {
-  const absl::StatusOr<std::optional<storage::StepRecord>> record = store_.manifest().Find(step);
+  const absl::StatusOr<std::optional<storage::StepRecord>> record = store_.catalog().Find(step);
   const bool replaced = record.ok() && record->has_value() && (*record)->info.attempt != attempt;
   if (!replaced) on_damage_();
 }

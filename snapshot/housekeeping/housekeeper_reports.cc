@@ -79,10 +79,10 @@ absl::Status Housekeeper::CheckTarget(const Report& report, const std::optional<
 
 void Housekeeper::Record(std::span<Report* const> reports) {
   const Report& first = *reports.front();
-  absl::StatusOr<std::optional<storage::StepRecord>> record = host_.store.manifest().Find(first.step);
+  absl::StatusOr<std::optional<storage::StepRecord>> record = host_.store.catalog().Find(first.step);
   if (record.ok() && !record->has_value() && first.unsaved != nullptr) {
     const absl::Status status = host_.store.RecordUnsaved(*first.unsaved);
-    record = status.ok() ? host_.store.manifest().Find(first.step) : status;
+    record = status.ok() ? host_.store.catalog().Find(first.step) : status;
   }
   std::vector<Report*> of_step;
   for (Report* report : reports) {

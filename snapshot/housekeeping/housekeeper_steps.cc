@@ -17,9 +17,9 @@ namespace tidemark {
 namespace {
 
 // The steps that have the tag, except those whose files are gone.
-absl::StatusOr<std::vector<int64_t>> StepsTagged(const storage::Manifest& manifest, std::string_view name) {
+absl::StatusOr<std::vector<int64_t>> StepsTagged(const storage::StepCatalog& catalog, std::string_view name) {
   std::vector<int64_t> steps;
-  absl::Status status = manifest.ForEach([&](const storage::StepRecord& record) {
+  absl::Status status = catalog.ForEach([&](const storage::StepRecord& record) {
     if (record.info.state != StepState::kDeleted && storage::HasTag(record.info.tags, name)) {
       steps.push_back(record.info.step);
     }
@@ -72,7 +72,7 @@ absl::StatusOr<std::vector<int64_t>> Housekeeper::DiscardAfter(int64_t step, con
 
 absl::Status Housekeeper::Delete(int64_t step, std::string reason) {
   return Run([&](storage::Store& store) -> absl::Status {
-    absl::StatusOr<std::optional<storage::StepRecord>> record = store.manifest().Find(step);
+    absl::StatusOr<std::optional<storage::StepRecord>> record = store.catalog().Find(step);
     if (!record.ok()) return record.status();
     if (!record->has_value() || (*record)->info.state != StepState::kCommitted) {
       return absl::NotFoundError(fmt::format("step {} is not committed", step));
@@ -105,7 +105,7 @@ absl::Status Housekeeper::Delete(int64_t step, std::string reason) {
 absl::Status Housekeeper::Tag(int64_t step, std::string_view name) {
   return Run([&](storage::Store& store) -> absl::Status {
     if (absl::Status status = storage::CheckTag(name); !status.ok()) return status;
-    const absl::StatusOr<std::vector<int64_t>> tagged = StepsTagged(store.manifest(), name);
+    const absl::StatusOr<std::vector<int64_t>> tagged = StepsTagged(store.catalog(), name);
     if (!tagged.ok()) return tagged.status();
     for (const int64_t other : *tagged) {
       if (other != step) return absl::AlreadyExistsError(fmt::format("step {} has the tag '{}'", other, name));
@@ -116,7 +116,7 @@ absl::Status Housekeeper::Tag(int64_t step, std::string_view name) {
 
 absl::Status Housekeeper::Untag(std::string_view name) {
   return Run([&](storage::Store& store) -> absl::Status {
-    const absl::StatusOr<std::vector<int64_t>> tagged = StepsTagged(store.manifest(), name);
+    const absl::StatusOr<std::vector<int64_t>> tagged = StepsTagged(store.catalog(), name);
     if (!tagged.ok()) return tagged.status();
     if (tagged->empty()) return absl::NotFoundError(fmt::format("no step has the tag '{}'", name));
     absl::Status first;

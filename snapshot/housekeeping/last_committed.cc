@@ -68,7 +68,7 @@ absl::Status LastCommitted::CheckFile(int64_t step, const storage::AttemptId& at
                                       uint32_t world_size) const {
   const absl::StatusOr<storage::FileType> type = files_.TypeOf(store_.layout().shard(step, attempt, rank, world_size));
   if (!type.ok()) return type.status();
-  const absl::StatusOr<std::optional<storage::StepRecord>> record = store_.manifest().Find(step);
+  const absl::StatusOr<std::optional<storage::StepRecord>> record = store_.catalog().Find(step);
   if (!record.ok()) return record.status();
   // An attempt that was replaced has no record, and is as sound as it was. So is one whose step was deleted: its files
   // stay as long as a step refers to them, and only committed steps are deleted.
@@ -103,7 +103,7 @@ void LastCommitted::Forget() {
 // it.
 std::shared_ptr<const storage::ReusableShard> LastCommitted::Read() const {
   absl::StatusOr<std::optional<storage::StepRecord>> record =
-      store_.manifest().FindCommittedAtOrBelow(std::numeric_limits<int64_t>::max());
+      store_.catalog().FindCommittedAtOrBelow(std::numeric_limits<int64_t>::max());
   if (!record.ok() || !record->has_value()) return nullptr;
   const auto id = storage::FromHex((*record)->info.attempt);
   if (!id) return nullptr;

@@ -46,10 +46,10 @@ class HeldStoreCatalog final : public RestoreCatalog {
   const storage::StoreLayout& layout() const override { return store_.layout(); }
   const storage::StoreId& id() const override { return store_.id(); }
   absl::StatusOr<std::optional<storage::StepRecord>> Find(int64_t step) const override {
-    return store_.manifest().Find(step);
+    return store_.catalog().Find(step);
   }
   absl::StatusOr<std::optional<storage::StepRecord>> FindAtOrBelow(int64_t step) const override {
-    return store_.manifest().FindAtOrBelow(step);
+    return store_.catalog().FindAtOrBelow(step);
   }
   absl::StatusOr<bool> Hold(const storage::StepRecord&) override { return true; }
   bool may_mark() const override { return true; }

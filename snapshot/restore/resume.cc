@@ -15,10 +15,10 @@ namespace {
 
 // The evidence, in words, that an earlier run has committed a step here; empty: there is none. Failed saves, and steps
 // that were only evaluated, leave a run fresh.
-absl::StatusOr<std::string> TraceOfEarlierRun(const storage::Manifest& manifest, storage::FileSystem& files,
+absl::StatusOr<std::string> TraceOfEarlierRun(const storage::StepCatalog& catalog, storage::FileSystem& files,
                                               const storage::StoreLayout& layout) {
   std::string trace;
-  absl::Status status = manifest.ForEach([&](const storage::StepRecord& record) {
+  absl::Status status = catalog.ForEach([&](const storage::StepRecord& record) {
     const StepState state = record.info.state;
     if (state != StepState::kFailed && state != StepState::kUnsaved) {
       trace = fmt::format("step {} is {}", record.info.step, StepStateName(state));
@@ -46,7 +46,7 @@ absl::StatusOr<int64_t> AsyncCheckpointer::Resume(State& state, const RestoreOpt
     }
     if (!absl::IsNotFound(report.status())) return report.status();
     absl::StatusOr<std::string> trace =
-        TraceOfEarlierRun(impl_->store->manifest(), impl_->files, impl_->store->layout());
+        TraceOfEarlierRun(impl_->store->catalog(), impl_->files, impl_->store->layout());
     if (!trace.ok()) return trace.status();
     if (trace->empty()) return 0;
     return absl::FailedPreconditionError(

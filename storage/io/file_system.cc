@@ -50,6 +50,22 @@ absl::Status IoQueue::RegisterFile(File*) {
 
 void IoQueue::UnregisterFile() {}
 
+// Also a directory that is there is synced into its parent: a crash may have come between its making and its sync.
+absl::Status CreateDirectories(FileSystem& files, const std::string& path) {
+  absl::StatusOr<FileType> type = files.TypeOf(path);
+  const std::string parent = ParentOf(path);
+  if (type.ok()) {
+    if (*type != FileType::kDirectory) return absl::FailedPreconditionError(fmt::format("{} is not a directory", path));
+    absl::Status status = files.SyncDirectory(parent);
+    // Whoever may not look into the parent was given the directory by somebody else.
+    return absl::IsPermissionDenied(status) ? absl::OkStatus() : status;
+  }
+  if (!absl::IsNotFound(type.status())) return type.status();
+  if (absl::Status status = CreateDirectories(files, parent); !status.ok()) return status;
+  if (absl::Status status = files.CreateDirectory(path); !status.ok() && !absl::IsAlreadyExists(status)) return status;
+  return files.SyncDirectory(parent);
+}
+
 std::unique_ptr<Directory> NewDirectory(std::function<absl::Status()> sync) {
   return std::make_unique<CallingDirectory>(std::move(sync));
 }

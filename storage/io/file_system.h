@@ -254,6 +254,10 @@ std::unique_ptr<FileSystem> PosixFileSystemAt(std::string directory);
 // A directory whose syncs are calls of `sync`.
 std::unique_ptr<Directory> NewDirectory(std::function<absl::Status()> sync);
 
+// Makes the directory and whichever of its parents are missing, each synced into its own parent. kFailedPrecondition: it
+// is there and is no directory.
+absl::Status CreateDirectories(FileSystem& files, const std::string& path);
+
 // A whole small file. kResourceExhausted if it is larger than `bytes_max`; kDataLoss if it shrinks meanwhile.
 absl::StatusOr<std::string> ReadSmallFile(FileSystem& files, const std::string& path, size_t bytes_max);
 

@@ -389,7 +389,7 @@ absl::Status Database::UseDurable(absl::FunctionRef<absl::Status(rocksdb::DB&)> 
   }
 }
 
-absl::Status Database::Write(rocksdb::WriteBatch& batch) {
+absl::Status Database::Write(rocksdb::WriteBatch& batch, Sync sync) {
   bool open_anew = false;
   {
     absl::ReaderMutexLock lock(&mutex_);
@@ -401,13 +401,13 @@ absl::Status Database::Write(rocksdb::WriteBatch& batch) {
       if (absl::Status status = OpenToWrite(); !status.ok()) return status;
     }
   }
-  rocksdb::WriteOptions synced;
-  synced.sync = true;
+  rocksdb::WriteOptions options;
+  options.sync = sync == Sync::kYes;
   return Use([&](rocksdb::DB& db) {
     if (is_stand_in_) {
       return absl::UnavailableError(fmt::format("write manifest {}: it is open for reading only", path_));
     }
-    const rocksdb::Status status = CallRocks(threw_, [&] { return db.Write(synced, &batch); });
+    const rocksdb::Status status = CallRocks(threw_, [&] { return db.Write(options, &batch); });
     if (!status.ok() && mode_ == Mode::kWrite) broken_ = true;
     return Translate(status, "write");
   });

@@ -74,10 +74,11 @@ class Database {
   // opened anew first, which writes down what it shows; where that fails, its error is returned and `use` not called.
   absl::Status UseDurable(absl::FunctionRef<absl::Status(rocksdb::DB&)> use) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Writes the batch and syncs it. After a failure, be it of a table that RocksDB's threads were to write, RocksDB
+  // Writes the batch, and syncs it unless it may be lost by a power loss. After a failure, be it of a table that RocksDB's threads were to write, RocksDB
   // refuses more: the next Write opens it anew. Reads need no more than Use does: they go on with what was there
   // before.
-  absl::Status Write(rocksdb::WriteBatch& batch) ABSL_LOCKS_EXCLUDED(mutex_);
+  enum class Sync { kYes, kNo };
+  absl::Status Write(rocksdb::WriteBatch& batch, Sync sync = Sync::kYes) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Takes in what has been written since; returns whether that may be anything. All of it up to some moment that is not
   // before the call. Another database in the place of the one that was opened is taken for it. After an error

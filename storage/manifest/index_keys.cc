@@ -64,7 +64,7 @@ std::optional<std::string> MetricKeyText(std::string_view rest) {
 
 std::optional<std::string> TryKeyText(std::string_view key) {
   const auto begins = [key](std::string_view prefix) { return key.starts_with(prefix); };
-  if (key == kStoreKey || key == kSettledKey || key == kBestModesKey) return std::string(key);
+  if (key == kStoreKey || key == kSettledKey || key == kBestModesKey || key == kJournalKey) return std::string(key);
   for (const std::string_view prefix : {kStepKeyPrefix, kCommittedKeyPrefix, kPhasesKeyPrefix}) {
     if (!begins(prefix)) continue;
     const std::optional<int64_t> step = AsStep(key.substr(prefix.size()));
@@ -73,6 +73,9 @@ std::optional<std::string> TryKeyText(std::string_view key) {
   if (begins(kMetricKeyPrefix)) return MetricKeyText(key.substr(kMetricKeyPrefix.size()));
   if (begins(kDeletionKeyPrefix)) {
     return FromHex(key.substr(kDeletionKeyPrefix.size())) ? std::optional(std::string(key)) : std::nullopt;
+  }
+  if (begins(kRequestKeyPrefix)) {
+    return FromHex(key.substr(kRequestKeyPrefix.size())) ? std::optional(std::string(key)) : std::nullopt;
   }
   if (begins(kReferenceKeyPrefix) && key.size() > kNumberBytes) {
     const std::string_view attempt = key.substr(0, key.size() - kNumberBytes);

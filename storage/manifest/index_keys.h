@@ -1,10 +1,12 @@
-// The keys by which the manifest finds steps other than by their number. Pure functions; the values of these keys are
-// empty, for everything is in the step's record.
+// The keys by which the manifest finds steps other than by their number, and those of an index of a journal. Pure
+// functions. The values of the first three are empty, because everything is in the step's record.
 //
 //   "metric/" be32(bytes of the name) name be64(value) be64(step)   a metric of a committed, healthy step; finite
 //   "reference/" attempt in hexadecimal "/" be64(step)              the step's chunks lie in a file of that attempt
 //   "committed/" be64(step)                                         a committed step, of which there may be few among
 //                                                                   many deleted ones
+//   "journal"                                                       the place of the last journal entry applied
+//   "request/" id                                                   a request to delete a step that was not answered
 //
 // A name's length stands before it, so that no name is the beginning of another one's keys, whatever bytes it has.
 
@@ -55,6 +57,12 @@ std::string CommittedKey(int64_t step);
 
 // Of a CommittedKey.
 int64_t StepOfCommittedKey(std::string_view key);
+
+// The value is an encoded JournalPlace.
+inline constexpr std::string_view kJournalKey = "journal";
+
+// The values are encoded DeletionRequestFacts.
+inline constexpr std::string_view kRequestKeyPrefix = "request/";
 
 // What the keys of all steps that refer to the attempt begin with.
 std::string ReferencePrefix(const AttemptId& attempt);

@@ -15,10 +15,13 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "storage/io/file_system.h"
+#include "storage/journal/journal_view.h"
 #include "storage/records/best_modes.h"
+#include "storage/records/fact.h"
 #include "storage/records/kept_steps.h"
 #include "storage/records/manifest_records.h"
 #include "storage/records/phases_record.h"
+#include "storage/records/step_catalog.h"
 
 namespace tidemark::storage {
 
@@ -29,7 +32,7 @@ namespace tidemark::storage {
 // that could not be read again, of which nothing is written. After a failed write the next
 // one opens the database anew; while that fails, so do reads and writes, each of which tries again. Who changes a
 // record that it has read keeps others from it meanwhile.
-class Manifest {
+class Manifest : public StepCatalog {
  public:
   // `files`: what the manifest lies on. Not owned, and used as long as the manifest lives.
 
@@ -48,7 +51,7 @@ class Manifest {
   // The same, to be brought up to date by CatchUp.
   static absl::StatusOr<std::unique_ptr<Manifest>> OpenFollowing(FileSystem& files, const std::string& path);
 
-  ~Manifest();
+  ~Manifest() override;
 
   // Takes in what a live writer has written since, in this process or another one; returns whether that may be
   // anything. What was committed before the call is there afterwards. A manifest that a rebuild has put in the old
@@ -59,25 +62,25 @@ class Manifest {
   const StoreId& store_id() const;
 
   // The highest of all committed attempts; 0 if there was none.
-  uint64_t last_sequence() const;
+  uint64_t last_sequence() const override;
 
   // nullopt if there is no record of the step. Where the manifest is open for writing, one that is above all steps with
   // a record is not looked for on the disk: the trainer's thread asks before each save, and must not wait for that.
-  absl::StatusOr<std::optional<StepRecord>> Find(int64_t step) const;
+  absl::StatusOr<std::optional<StepRecord>> Find(int64_t step) const override;
 
   // All records from `first_step` on, ascending by step, until `visit` returns false. `visit` must not use the
   // manifest.
-  absl::Status ForEach(const std::function<bool(StepRecord)>& visit, int64_t first_step = 0) const;
+  absl::Status ForEach(const std::function<bool(StepRecord)>& visit, int64_t first_step = 0) const override;
 
   // All committed steps at one moment, without the fields that KeptStep leaves out. Other steps cost nothing.
   // kFailedPrecondition: the manifest has no such index.
   //
   // Where the manifest is open for writing it keeps them from the first call on, a KiB or two each: the next one reads
   // nothing. It does not wait for the reading, but for a write that goes on.
-  absl::StatusOr<CommittedSteps> Committed() const;
+  absl::StatusOr<CommittedSteps> Committed() const override;
 
   // The highest committed step; nullopt if there is none. kFailedPrecondition: the manifest has no such index.
-  absl::StatusOr<std::optional<int64_t>> LatestCommitted() const;
+  absl::StatusOr<std::optional<int64_t>> LatestCommitted() const override;
 
   // The same for who changes the record. A write that failed may have reached the disk all the same, and would come
   // back with the next one, which was thought up without it. So this opens the manifest anew first, where a write has
@@ -85,29 +88,29 @@ class Manifest {
   absl::StatusOr<std::optional<StepRecord>> FindToChange(int64_t step) const;
 
   // The record of the highest step that is <= `step`; nullopt if there is none.
-  absl::StatusOr<std::optional<StepRecord>> FindAtOrBelow(int64_t step) const;
+  absl::StatusOr<std::optional<StepRecord>> FindAtOrBelow(int64_t step) const override;
 
   // The record of the highest committed step that is <= `step`; nullopt if there is none. Reads no other record.
   // kFailedPrecondition: the manifest has no such index.
-  absl::StatusOr<std::optional<StepRecord>> FindCommittedAtOrBelow(int64_t step) const;
+  absl::StatusOr<std::optional<StepRecord>> FindCommittedAtOrBelow(int64_t step) const override;
 
   // The record of the committed, healthy step whose metric of that name is the lowest or highest; of several such steps
   // the last one's. Values that are not finite do not count. nullopt if no such step has the metric.
   // kFailedPrecondition: the manifest has no indices.
-  absl::StatusOr<std::optional<StepRecord>> FindBest(std::string_view metric, BestMode mode) const;
+  absl::StatusOr<std::optional<StepRecord>> FindBest(std::string_view metric, BestMode mode) const override;
 
   // The best mode of each metric for which a trainer has recorded one. AddBestModes replaces the recorded modes of the
   // same metrics by `modes`, and returns all modes. It writes nothing if nothing changes.
-  absl::StatusOr<BestModes> RecordedBestModes() const;
+  absl::StatusOr<BestModes> RecordedBestModes() const override;
   absl::StatusOr<BestModes> AddBestModes(const BestModes& modes);
 
   // The phases of the save that has made this attempt at the step; empty: they are not known.
-  absl::StatusOr<std::vector<SavePhase>> Phases(int64_t step, std::string_view attempt) const;
+  absl::StatusOr<std::vector<SavePhase>> Phases(int64_t step, std::string_view attempt) const override;
 
   // Whether any step that is not deleted has chunks in files of the attempt, its own apart. Files are removed on that
   // word, so it survives power loss, which is more than what is merely read after a write that failed. An error where
   // the manifest cannot be opened anew to be written. kFailedPrecondition: the manifest has no indices.
-  absl::StatusOr<bool> IsReferenced(const AttemptId& attempt) const;
+  absl::StatusOr<bool> IsReferenced(const AttemptId& attempt) const override;
 
   // Reads every block of every table; kDataLoss if one is damaged. Of the records it says nothing, nor of whether the
   // indices agree with them.
@@ -139,7 +142,7 @@ class Manifest {
   absl::Status Update(std::span<const StepRecord> records, std::span<const DeletionRecord> deletions);
 
   // Attempts whose files must go, and whether there are any. The first is as IsReferenced in what it needs.
-  absl::StatusOr<std::vector<DeletionRecord>> Deletions() const;
+  absl::StatusOr<std::vector<DeletionRecord>> Deletions() const override;
   absl::StatusOr<bool> HasDeletions() const;
 
   // Whether those two can answer: the error of opening the manifest anew where a write has failed and that fails too.
@@ -147,6 +150,18 @@ class Manifest {
 
   // The files of these attempts are gone, and that has been synced. One batch.
   absl::Status FinishDeletions(std::span<const AttemptId> attempts);
+
+  // Where the manifest is the index of a journal: the last entry that it has applied. nullopt: it is of no journal.
+  absl::StatusOr<std::optional<JournalPlace>> Applied() const;
+
+  // Applies the facts of the entries up to `place`, in order, and notes the place, all in one batch. The batch is not
+  // synced: after a power loss the manifest may be as it was some batches ago, and Applied() says so.
+  absl::Status Apply(const JournalPlace& place, std::span<const Fact> facts);
+
+  // FinishDeletions without a sync, for an index: what it forgets may be back after a power loss.
+  absl::Status ForgetDeletions(std::span<const AttemptId> attempts);
+
+  absl::StatusOr<std::vector<DeletionRequestFact>> Requests() const override;
 
   // The mark of a store that was closed in good order; nullopt if there is none. It does not hold if the list of the
   // database's files was another one when the manifest was opened: a list that has lost its end takes tables away, and

@@ -168,13 +168,14 @@ struct Manifest::Impl {
   }
 
   // Writes a batch with these steps. Every batch with steps in it goes this way.
-  absl::Status WriteSteps(rocksdb::WriteBatch& batch, std::vector<StepInfo> steps, const PhasesRecord* phases = nullptr)
+  absl::Status WriteSteps(rocksdb::WriteBatch& batch, std::vector<StepInfo> steps, const PhasesRecord* phases = nullptr,
+                          Database::Sync sync = Database::Sync::kYes)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex) {
     for (const StepInfo& info : steps) last_step = std::max<int64_t>(last_step, info.step);
     PutNotedPhases(batch);
     // Behind what was noted, which may be of an attempt at the same step that is replaced now.
     if (phases != nullptr) PutReadablePhases(batch, *phases);
-    absl::Status status = database->Write(batch);
+    absl::Status status = database->Write(batch, sync);
     kept.Wrote(status, std::move(steps));
     return status;
   }

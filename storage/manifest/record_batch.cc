@@ -8,6 +8,8 @@
 #include "fmt/format.h"
 #include "storage/manifest/index_keys.h"
 #include "storage/manifest/key_iteration.h"
+#include "storage/shard/byte_reader.h"
+#include "storage/shard/byte_writer.h"
 #include "storage/shard/checked_encoding.h"
 
 namespace tidemark::storage {
@@ -39,6 +41,40 @@ absl::StatusOr<StepInfo> PutStep(rocksdb::WriteBatch& batch, const std::optional
     if (!old_keys.contains(key)) batch.Put(key, "");
   }
   return std::move(encoded->as_read.info);
+}
+
+std::string EncodePlace(const JournalPlace& place) {
+  ByteWriter out;
+  out.Put<uint64_t>(place.number);
+  out.PutBytes16(place.digest.bytes);
+  out.Put<uint64_t>(place.epoch);
+  return std::move(out).Take();
+}
+
+absl::StatusOr<JournalPlace> DecodePlace(std::string_view bytes) {
+  ByteReader in(AsBytes(bytes), "place in a journal");
+  JournalPlace place;
+  place.number = in.Get<uint64_t>("number");
+  place.digest.bytes = in.GetBytes16("digest");
+  place.epoch = in.Get<uint64_t>("epoch");
+  in.ExpectEnd();
+  if (!in.ok()) return in.status();
+  return place;
+}
+
+void PutApplied(rocksdb::WriteBatch& batch, const JournalPlace& place) {
+  batch.Put(Slice(kJournalKey), EncodePlace(place));
+}
+
+absl::Status PutRequest(rocksdb::WriteBatch& batch, const DeletionRequestFact& request) {
+  const absl::StatusOr<std::string> bytes = EncodeFact(request);
+  if (!bytes.ok()) return bytes.status();
+  batch.Put(fmt::format("{}{}", kRequestKeyPrefix, request.id), *bytes);
+  return absl::OkStatus();
+}
+
+void RemoveRequest(rocksdb::WriteBatch& batch, std::string_view id) {
+  batch.Delete(fmt::format("{}{}", kRequestKeyPrefix, id));
 }
 
 absl::Status PutStore(rocksdb::WriteBatch& batch, const StoreRecord& record) {

@@ -5,11 +5,15 @@
 #define TIDEMARK_STORAGE_MANIFEST_RECORD_BATCH_H_
 
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "rocksdb/write_batch.h"
+#include "storage/journal/journal_view.h"
 #include "storage/records/best_modes.h"
+#include "storage/records/fact.h"
 #include "storage/records/manifest_records.h"
 #include "storage/records/phases_record.h"
 
@@ -20,10 +24,17 @@ namespace tidemark::storage {
 absl::StatusOr<StepInfo> PutStep(rocksdb::WriteBatch& batch, const std::optional<StepRecord>& old,
                                  const StepRecord& record);
 
+// A place's value, and back. kDataLoss: it is none.
+std::string EncodePlace(const JournalPlace& place);
+absl::StatusOr<JournalPlace> DecodePlace(std::string_view bytes);
+
 absl::Status PutStore(rocksdb::WriteBatch& batch, const StoreRecord& record);
 absl::Status PutPhases(rocksdb::WriteBatch& batch, const PhasesRecord& record);
 absl::Status PutDeletion(rocksdb::WriteBatch& batch, const DeletionRecord& record);
 absl::Status PutBestModes(rocksdb::WriteBatch& batch, const BestModes& modes);
+absl::Status PutRequest(rocksdb::WriteBatch& batch, const DeletionRequestFact& request);
+void RemoveRequest(rocksdb::WriteBatch& batch, std::string_view id);
+void PutApplied(rocksdb::WriteBatch& batch, const JournalPlace& place);
 absl::Status PutSettled(rocksdb::WriteBatch& batch, const SettledMark& mark);
 
 }  // namespace tidemark::storage

@@ -25,28 +25,6 @@
 namespace tidemark::storage {
 namespace {
 
-std::string ParentOf(const std::string& path) {
-  const size_t slash = path.find_last_of('/');
-  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
-}
-
-// Makes the directory and whichever of its parents are missing, each synced into its own parent. So is the first that
-// is there: a crash may have come between its making and its sync.
-absl::Status CreateDirectories(FileSystem& files, const std::string& path) {
-  absl::StatusOr<FileType> type = files.TypeOf(path);
-  const std::string parent = ParentOf(path);
-  if (type.ok()) {
-    if (*type != FileType::kDirectory) return absl::FailedPreconditionError(fmt::format("{} is not a directory", path));
-    absl::Status status = files.SyncDirectory(parent);
-    // Who may not look into the parent was given the directory by somebody else.
-    return absl::IsPermissionDenied(status) ? absl::OkStatus() : status;
-  }
-  if (!absl::IsNotFound(type.status())) return type.status();
-  if (absl::Status status = CreateDirectories(files, parent); !status.ok()) return status;
-  if (absl::Status status = files.CreateDirectory(path); !status.ok() && !absl::IsAlreadyExists(status)) return status;
-  return files.SyncDirectory(parent);
-}
-
 // RocksDB would make the directory only to say that it holds nothing.
 absl::StatusOr<std::unique_ptr<Manifest>> OpenManifestIfThere(FileSystem& files, const StoreLayout& layout) {
   if (absl::StatusOr<FileType> type = files.TypeOf(layout.manifest()); !type.ok()) return type.status();

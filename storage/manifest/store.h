@@ -75,6 +75,7 @@ class Store {
   const StoreLayout& layout() const { return layout_; }
   const StoreId& id() const { return id_; }
   const Manifest& manifest() const { return *manifest_; }
+  const StepCatalog& catalog() const { return *manifest_; }  // what is recorded, for questions
 
   // kFailedPrecondition: the store was moved or replaced; calls that change it would say so. Other errors: those of
   // FileSystem::Identify.

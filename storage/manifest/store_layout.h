@@ -24,6 +24,8 @@ class StoreLayout {
   std::string lock() const { return directory_ + "/LOCK"; }
   std::string identity() const { return directory_ + "/store.json"; }
   std::string manifest() const { return directory_ + "/manifest"; }
+  std::string journal() const { return directory_ + "/journal"; }
+  std::string index() const { return directory_ + "/index"; }  // of the journal
   std::string steps() const { return directory_ + "/steps"; }
   // Reports that workers have left and that are not recorded yet.
   std::string inbox() const { return directory_ + "/inbox"; }

@@ -225,7 +225,7 @@ absl::StatusOr<StepInfo> WriteStep(storage::Store& store, int64_t step, const Op
 absl::StatusOr<StepInfo> ImportInto(const Session& session, storage::Store& store, const ImportArguments& arguments,
                                     const Opened& opened) {
   // A trainer may have saved it before the lock was ours.
-  const auto found = store.manifest().Find(arguments.step);
+  const auto found = store.catalog().Find(arguments.step);
   if (!found.ok()) return found.status();
   if (*found && HasFiles((*found)->info)) {
     return absl::AlreadyExistsError(fmt::format("step {} was saved in the meantime", arguments.step));
