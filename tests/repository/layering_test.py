@@ -12,7 +12,7 @@ import source_tree
 
 # Each room, and the rooms whose headers its files may include besides its own and the public ones. The first room
 # whose prefix fits a path is the path's room.
-STORAGE = ["storage/io/", "storage/shard/", "storage/records/", "storage/journal/", "storage/manifest/"]
+STORAGE = ["storage/io/", "storage/shard/", "storage/records/", "storage/journal/", "storage/manifest/", "storage/store/"]
 ROOMS = [
     ("include/tidemark/torch.h", []),
     ("include/tidemark/", []),
@@ -21,6 +21,7 @@ ROOMS = [
     ("storage/records/", ["storage/io/", "storage/shard/"]),
     ("storage/journal/", ["storage/io/", "storage/shard/"]),
     ("storage/manifest/", ["storage/io/", "storage/shard/", "storage/records/", "storage/journal/"]),
+    ("storage/store/", ["storage/io/", "storage/shard/", "storage/records/", "storage/journal/", "storage/manifest/"]),
     ("snapshot/exchange/", STORAGE + ["snapshot/"]),
     ("snapshot/torch/", STORAGE + ["snapshot/", "snapshot/exchange/"]),
     ("snapshot/", STORAGE),

@@ -1,0 +1,160 @@
+#include "storage/store/garbage.h"
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "fmt/format.h"
+#include "storage/manifest/attempt_reader.h"
+#include "storage/manifest/leased_attempts.h"
+#include "storage/manifest/retired_shard.h"
+
+namespace tidemark::storage {
+namespace {
+
+constexpr size_t kNumberBytes = sizeof(uint64_t);
+
+bool HasRecord(const std::optional<StepRecord>& record, const AttemptId& attempt) {
+  return record && MayHaveFiles(record->info.state) && record->info.attempt == ToHex(attempt.bytes);
+}
+
+// "deleted", or "replaced" by another attempt.
+absl::StatusOr<std::string_view> FateOf(const StepCatalog& catalog, const DeletionRecord& deletion) {
+  const absl::StatusOr<std::optional<StepRecord>> record = catalog.Find(deletion.step);
+  if (!record.ok()) return record.status();
+  return HasRecord(*record, deletion.attempt) || !record->has_value() ||
+                 (*record)->info.attempt == ToHex(deletion.attempt.bytes)
+             ? "deleted"
+             : "replaced";
+}
+
+// Of the catalog's garbage, what nobody needs any more.
+absl::StatusOr<std::vector<DeletionRecord>> Removable(FileSystem& files, const StoreLayout& layout,
+                                                      const StepCatalog& catalog, const std::set<AttemptId>& in_use,
+                                                      const std::function<void(std::string_view)>& warn) {
+  absl::StatusOr<std::vector<DeletionRecord>> deletions = catalog.Deletions();
+  if (!deletions.ok()) return deletions.status();
+  std::vector<DeletionRecord> removable;
+  for (const DeletionRecord& deletion : *deletions) {
+    const absl::StatusOr<std::optional<StepRecord>> record = catalog.Find(deletion.step);
+    if (!record.ok()) return record.status();
+    if (HasRecord(*record, deletion.attempt)) continue;  // committed again
+    const absl::StatusOr<bool> referenced = catalog.IsReferenced(deletion.attempt);
+    if (!referenced.ok()) return referenced.status();
+    if (!*referenced) removable.push_back(deletion);
+  }
+  if (removable.empty()) return removable;
+  absl::StatusOr<std::set<AttemptId>> read = LeasedAttempts(files, layout);
+  if (!read.ok()) {
+    warn(fmt::format("no files of deleted steps are removed, because it is not known which are being read: {}",
+                     std::string(read.status().message())));
+    return std::vector<DeletionRecord>();
+  }
+  read->insert(in_use.begin(), in_use.end());
+  std::set<AttemptId> needed = *read;
+  for (const DeletionRecord& deletion : *deletions) {
+    if (read->contains(deletion.attempt)) needed.insert(deletion.references.begin(), deletion.references.end());
+  }
+  std::erase_if(removable, [&](const DeletionRecord& deletion) { return needed.contains(deletion.attempt); });
+  return removable;
+}
+
+}  // namespace
+
+AttemptId MakeAttemptId(uint64_t epoch, uint64_t ordinal) {
+  AttemptId attempt;
+  for (size_t i = 0; i < kNumberBytes; ++i) {
+    attempt.bytes[i] = static_cast<uint8_t>(epoch >> (8 * (kNumberBytes - 1 - i)));
+    attempt.bytes[kNumberBytes + i] = static_cast<uint8_t>(ordinal >> (8 * (kNumberBytes - 1 - i)));
+  }
+  return attempt;
+}
+
+uint64_t EpochOf(const AttemptId& attempt) {
+  uint64_t epoch = 0;
+  for (size_t i = 0; i < kNumberBytes; ++i) epoch = epoch << 8 | attempt.bytes[i];
+  return epoch;
+}
+
+absl::Status CheckEpochs(FileSystem& files, const StoreLayout& layout, uint64_t epoch) {
+  std::vector<std::string> unknown;
+  const absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files, layout, &unknown);
+  if (!folders.ok()) return folders.status();
+  for (const StepFolder& folder : *folders) {
+    const uint64_t of_attempt = EpochOf(folder.attempt);
+    if (of_attempt < epoch || of_attempt >= kEpochMax) continue;
+    return absl::DataLossError(fmt::format("the journal's newest epoch is {}, and attempt {} of step {} is of epoch {}",
+                                           epoch, ToHex(folder.attempt.bytes), folder.step, of_attempt));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RemovedGarbage> RemoveGarbage(FileSystem& files, const StoreLayout& layout, const StepCatalog& catalog,
+                                             const std::set<AttemptId>& in_use, size_t removals_max,
+                                             const std::function<void(std::string_view)>& warn) {
+  absl::StatusOr<std::vector<DeletionRecord>> removable = Removable(files, layout, catalog, in_use, warn);
+  if (!removable.ok()) return removable.status();
+  const auto warn_of = [&](const DeletionRecord& deletion, const absl::Status& why) {
+    const std::string_view what = FateOf(catalog, deletion).value_or("deleted");
+    warn(fmt::format("step {} was {}, but its {}files are still there: {}", deletion.step, what,
+                     what == "replaced" ? "old " : "", std::string(why.message())));
+  };
+  RemovedGarbage result;
+  std::vector<DeletionRecord> removed;
+  for (const DeletionRecord& deletion : *removable) {
+    result.more = removed.size() == removals_max;
+    if (result.more) break;
+    const std::string folder = layout.attempt(deletion.step, deletion.attempt);
+    RetireShard(files, layout, folder);
+    if (absl::Status status = RemoveTree(files, folder); status.ok()) {
+      removed.push_back(deletion);
+    } else {
+      warn_of(deletion, status);
+    }
+  }
+  if (removed.empty()) return RemovedGarbage();
+  if (absl::Status status = files.SyncDirectory(layout.steps()); !status.ok()) {
+    for (const DeletionRecord& deletion : removed) warn_of(deletion, status);
+    return RemovedGarbage();
+  }
+  for (const DeletionRecord& deletion : removed) result.removed.push_back(deletion.attempt);
+  return result;
+}
+
+absl::Status SweepUncommitted(FileSystem& files, const StoreLayout& layout, const StepCatalog& catalog, uint64_t epoch,
+                              const std::function<void(const StepFolder&)>& tell,
+                              const std::function<void(std::string_view)>& warn) {
+  std::vector<std::string> unknown;
+  absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files, layout, &unknown);
+  if (!folders.ok()) return folders.status();
+  for (const std::string& name : unknown) {
+    warn(fmt::format("left in place: {}/{} is not an attempt", layout.steps(), name));
+  }
+  const absl::StatusOr<std::vector<DeletionRecord>> deletions = catalog.Deletions();
+  if (!deletions.ok()) return deletions.status();
+  absl::StatusOr<std::set<AttemptId>> leased = LeasedAttempts(files, layout);
+  if (!leased.ok()) return leased.status();
+  std::set<AttemptId> known = *std::move(leased);
+  for (const DeletionRecord& deletion : *deletions) known.insert(deletion.attempt);
+  bool removed = false;
+  for (const StepFolder& folder : *folders) {
+    if (EpochOf(folder.attempt) >= epoch || known.contains(folder.attempt)) continue;
+    const absl::StatusOr<std::optional<StepRecord>> record = catalog.Find(folder.step);
+    if (!record.ok()) return record.status();
+    if (HasRecord(*record, folder.attempt)) continue;
+    const absl::StatusOr<bool> referenced = catalog.IsReferenced(folder.attempt);
+    if (!referenced.ok()) return referenced.status();
+    if (*referenced) continue;
+    if (absl::Status status = RemoveTree(files, layout.attempt(folder.step, folder.attempt)); status.ok()) {
+      removed = true;
+      tell(folder);
+    } else {
+      warn(fmt::format("files of step {}'s unfinished save could not be removed: {}", folder.step,
+                       std::string(status.message())));
+    }
+  }
+  return removed ? files.SyncDirectory(layout.steps()) : absl::OkStatus();
+}
+
+}  // namespace tidemark::storage

@@ -1,0 +1,62 @@
+// Files that no step needs: those of attempts that were deleted or replaced, and those of attempts that were never
+// committed. What is garbage follows from the journal; nothing on the disk marks it.
+
+#ifndef TIDEMARK_STORAGE_STORE_GARBAGE_H_
+#define TIDEMARK_STORAGE_STORE_GARBAGE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "storage/io/file_system.h"
+#include "storage/manifest/store_layout.h"
+#include "storage/records/step_catalog.h"
+#include "storage/shard/ids.h"
+
+namespace tidemark::storage {
+
+// An attempt's id says which epoch made it: 8 bytes of the epoch and 8 of a count, both big-endian. So all ranks of an
+// attempt know its id without a message, and a sweep tells attempts of older epochs from those that may be in progress.
+AttemptId MakeAttemptId(uint64_t epoch, uint64_t ordinal);
+uint64_t EpochOf(const AttemptId& attempt);
+
+// Attempts of the first format have random ids; so an epoch beyond this one is none.
+inline constexpr uint64_t kEpochMax = uint64_t{1} << 48;
+
+// Before the first attempt of `epoch`. kDataLoss: an attempt in steps/ is of that epoch or a later one, so the journal
+// that gave the epoch out has lost entries.
+absl::Status CheckEpochs(FileSystem& files, const StoreLayout& layout, uint64_t epoch);
+
+struct RemovedGarbage {
+  std::vector<AttemptId> removed;  // their files are gone, and that is synced
+  bool more = false;               // there are others that can be removed
+};
+
+// Removes the files of the catalog's garbage (StepCatalog::Deletions), but for those that a step refers to, that are in
+// `in_use` or that anybody has a lease on, and what these refer to. It finds out what no step refers to any more, then
+// what is leased: so no reader is overlooked that took a lease and then found the step committed.
+//
+// Removes the files of `removals_max` attempts at most, and an attempt before those that it refers to. Files that
+// cannot be removed are warned of and do not count; the next call tries again. The deletions must be established: a
+// reader that looks from now on must find them.
+absl::StatusOr<RemovedGarbage> RemoveGarbage(FileSystem& files, const StoreLayout& layout, const StepCatalog& catalog,
+                                             const std::set<AttemptId>& in_use, size_t removals_max,
+                                             const std::function<void(std::string_view)>& warn);
+
+// Removes the attempts of epochs before `epoch` that no record names: their saves were cut short, or failed. Final:
+// what was not committed when `epoch` began never will be. So the call may come late. `tell` hears of each.
+//
+// Attempts that a step refers to or that anybody has a lease on stay, and so do deletions, which are RemoveGarbage's.
+// Names in steps/ that are no attempts stay, with a warning.
+absl::Status SweepUncommitted(FileSystem& files, const StoreLayout& layout, const StepCatalog& catalog, uint64_t epoch,
+                              const std::function<void(const StepFolder&)>& tell,
+                              const std::function<void(std::string_view)>& warn);
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_STORE_GARBAGE_H_

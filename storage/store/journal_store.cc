@@ -1,0 +1,333 @@
+#include "storage/store/journal_store.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "fmt/format.h"
+#include "storage/io/exception_status.h"
+#include "storage/io/lock_note.h"
+#include "storage/manifest/attempt_reader.h"
+#include "storage/manifest/identity_recovery.h"
+#include "storage/manifest/retired_shard.h"
+#include "storage/manifest/store_identity.h"
+#include "storage/shard/checked_encoding.h"
+#include "storage/store/convert.h"
+#include "storage/store/garbage.h"
+#include "storage/store/rebuild.h"
+
+namespace tidemark::storage {
+namespace {
+
+// The number of tries, and the time between them, to lock a store that checkpoint-inspect holds: 10 s in all.
+constexpr int kInspectTriesMax = 500;
+constexpr absl::Duration kBetweenInspectTries = absl::Milliseconds(20);
+
+absl::StatusOr<std::unique_ptr<FileLock>> TakeLock(FileSystem& files, const StoreLayout& layout, bool awaits_inspect) {
+  for (int tries = 1;; ++tries) {
+    absl::StatusOr<std::unique_ptr<FileLock>> lock = files.TryLock(layout.lock());
+    if (lock.ok() || !absl::IsUnavailable(lock.status())) return lock;
+    const absl::Status held = absl::UnavailableError(fmt::format(
+        "store {} is open for writing elsewhere: {}", layout.directory(), std::string(lock.status().message())));
+    if (!awaits_inspect || tries == kInspectTriesMax) return held;
+    const absl::StatusOr<std::string> note = files.ReadNote(layout.lock(), kNoteBytesMax);
+    if (!note.ok() || !MayBeInspect(*note)) return held;
+    absl::SleepFor(kBetweenInspectTries);
+  }
+}
+
+}  // namespace
+
+JournalStore::JournalStore(FileSystem& files, JournalStoreOptions options)
+    : files_(files),
+      options_(std::move(options)),
+      layout_(options_.directory),
+      names_(files, "the store " + layout_.directory()) {}
+
+JournalStore::~JournalStore() {
+  BestEffort([this] {
+    if (lock_ != nullptr && names_.Check().ok()) DropRetiredShard(files_, layout_);
+  });
+}
+
+absl::StatusOr<std::unique_ptr<JournalStore>> JournalStore::Open(FileSystem& files, JournalStoreOptions options) {
+  if (options.directory.empty()) return absl::InvalidArgumentError("the directory of the store is empty");
+  std::unique_ptr<JournalStore> store(new JournalStore(files, std::move(options)));
+  if (absl::Status status = store->Initialize(); !status.ok()) return status;
+  return store;
+}
+
+absl::Status JournalStore::Initialize() {
+  if (!options_.create) {
+    const absl::StatusOr<FoundIdentity> there = FindIdentity(files_, layout_);
+    if (!there.ok()) return there.status();
+    if (!there->id) return absl::NotFoundError(fmt::format("there is no store in {}", layout_.directory()));
+  }
+  if (absl::Status status = CreateDirectories(files_, layout_.directory()); !status.ok()) return status;
+  // A directory that is not ours gets neither LOCK nor steps/.
+  if (absl::StatusOr<FoundIdentity> identity = FindIdentity(files_, layout_); !identity.ok()) return identity.status();
+  absl::StatusOr<std::unique_ptr<FileLock>> lock = TakeLock(files_, layout_, options_.awaits_inspect);
+  if (!lock.ok()) return lock.status();
+  lock_ = *std::move(lock);
+  absl::Status status = names_.Add(layout_.directory());
+  if (status.ok()) status = names_.Add(layout_.lock());
+  if (status.ok()) status = SetUp();
+  if (status.ok()) status = names_.Add(layout_.steps());
+  if (status.ok()) status = names_.Add(layout_.journal());
+  return status;
+}
+
+absl::Status JournalStore::SetUp() {
+  absl::Status status = lock_->WriteNote(DescribeThisProcess());
+  if (!status.ok()) return status;
+  // Another process may have made the store since the first look.
+  absl::StatusOr<FoundIdentity> identity = FindIdentity(files_, layout_);
+  if (!identity.ok()) return identity.status();
+  status = files_.CreateDirectory(layout_.steps());
+  if (!status.ok() && !absl::IsAlreadyExists(status)) return status;
+  // Also where it was there: a crash may have come between its making and this.
+  if (status = files_.SyncDirectory(layout_.directory()); !status.ok()) return status;
+  id_ = identity->id.value_or(StoreId{RandomBytes16()});
+  if (!identity->written.ok()) {
+    if (identity->id) {
+      options_.warn(fmt::format("store.json was rewritten from the manifest or the shards: {}",
+                                std::string(identity->written.message())));
+    }
+    if (status = WriteIdentity(); !status.ok()) return status;
+  }
+  RemoveUnfinishedRebuilds(files_, layout_, options_.warn);
+  absl::StatusOr<bool> old = IsOfFirstFormat(files_, layout_);
+  if (!old.ok()) return old.status();
+  if (*old) status = ConvertFirstFormat(files_, layout_, id_, options_.read, options_.warn);
+  if (!status.ok()) return status;
+  absl::StatusOr<bool> lost = HasLostItsJournal();
+  if (!lost.ok()) return lost.status();
+  status = *lost ? absl::DataLossError("it is lost") : OpenJournal();
+  if (absl::IsDataLoss(status)) status = MakeJournalAnew(status);
+  return status.ok() ? ClearFirstFormat() : status;
+}
+
+absl::Status JournalStore::MakeJournalAnew(const absl::Status& why) {
+  options_.warn(fmt::format("the journal cannot be read and is made anew: {}", std::string(why.message())));
+  journal_.reset();
+  absl::Status status = RebuildJournal(files_, layout_, id_, options_.read, options_.warn);
+  return status.ok() ? OpenJournal() : status;
+}
+
+// What a conversion leaves: the old files, and attempts whose ids are of no epoch, which no later sweep would remove.
+absl::Status JournalStore::ClearFirstFormat() {
+  const absl::Status there = files_.TypeOf(layout_.manifest()).status();
+  if (!there.ok()) return absl::IsNotFound(there) ? absl::OkStatus() : there;
+  if (absl::Status status = SweepBefore(std::numeric_limits<uint64_t>::max()); !status.ok()) return status;
+  RemoveFirstFormat(files_, layout_, options_.warn);
+  return absl::OkStatus();
+}
+
+// Before the first entry of a journal there is no attempt.
+absl::StatusOr<bool> JournalStore::HasLostItsJournal() const {
+  const absl::Status there = files_.TypeOf(layout_.journal()).status();
+  if (there.ok() || !absl::IsNotFound(there)) return there.ok() ? absl::StatusOr<bool>(false) : there;
+  std::vector<std::string> unknown;
+  const absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files_, layout_, &unknown);
+  if (!folders.ok()) return folders.status();
+  const absl::Status index = files_.TypeOf(layout_.index()).status();
+  if (!index.ok() && !absl::IsNotFound(index)) return index;
+  return !folders->empty() || index.ok();
+}
+
+// kDataLoss: see StoreJournal::Open; or an attempt is of a later epoch than any that the journal knows.
+absl::Status JournalStore::OpenJournal() {
+  absl::StatusOr<std::unique_ptr<StoreJournal>> journal =
+      StoreJournal::Open(files_, layout_, id_, {.holder = true, .warn = options_.warn});
+  if (!journal.ok()) return journal.status();
+  journal_ = *std::move(journal);
+  next_sequence_ = catalog().last_sequence() + 1;
+  return journal_->index_is_new() ? CheckEpochs(files_, layout_, journal_->epoch()) : absl::OkStatus();
+}
+
+absl::Status JournalStore::WriteIdentity() {
+  const auto encoded = EncodeAndCheck("store.json", id_, EncodeStoreIdentity, DecodeStoreIdentity);
+  if (!encoded.ok()) return encoded.status();
+  return WriteFileDurably(files_, layout_.identity(), encoded->bytes);
+}
+
+absl::StatusOr<ShardIdentity> JournalStore::BeginAttempt(int64_t step) {
+  if (absl::Status held = names_.Check(); !held.ok()) return held;
+  ShardIdentity identity;
+  identity.store = id_;
+  identity.step = step;
+  identity.attempt = MakeAttemptId(journal_->epoch(), next_ordinal_.fetch_add(1));
+  identity.sequence = next_sequence_.fetch_add(1);
+  if (absl::Status status = files_.CreateDirectory(layout_.attempt(step, identity.attempt)); !status.ok()) {
+    return status;
+  }
+  return identity;
+}
+
+bool JournalStore::Recycle(const ShardIdentity& identity) {
+  const bool recycled =
+      RecycleShard(files_, layout_, layout_.shard(identity.step, identity.attempt, identity.rank, identity.world_size));
+  if (recycled) recycled_ = true;
+  return recycled;
+}
+
+absl::Status JournalStore::SyncFolders(const StepFolder& folder) {
+  absl::Status status = files_.SyncDirectory(layout_.attempt(folder.step, folder.attempt));
+  if (status.ok()) status = files_.SyncDirectory(layout_.steps());
+  // A shard that was recycled came from there: until both directories are synced power loss may take it back.
+  if (status.ok() && recycled_.exchange(false)) {
+    status = files_.SyncDirectory(layout_.directory());
+    if (!status.ok()) recycled_ = true;
+  }
+  return status;
+}
+
+absl::Status JournalStore::Change(StoreJournal::Compose compose, Journal::Room room) {
+  if (absl::Status held = names_.Check(); !held.ok()) return held;
+  std::optional<PhasesRecord> phases;
+  // An entry that frees room has none for them.
+  if (room == Journal::Room::kAny) {
+    absl::MutexLock lock(&mutex_);
+    phases.swap(noted_phases_);
+  }
+  bool appends = false;
+  const absl::Status status = journal_->Change(
+      [&](const StepCatalog& catalog) -> absl::StatusOr<Facts> {
+        absl::StatusOr<Facts> facts = compose(catalog);
+        appends = facts.ok() && !facts->empty();
+        if (appends && phases) facts->push_back(PhasesFact{*phases});
+        return facts;
+      },
+      room);
+  if (phases && !(appends && status.ok())) {
+    absl::MutexLock lock(&mutex_);
+    if (!noted_phases_) noted_phases_ = std::move(phases);
+  }
+  if (!absl::IsAborted(status)) return status;
+  return absl::FailedPreconditionError(fmt::format("another process has opened the store {} for writing: {}",
+                                                   layout_.directory(), std::string(status.message())));
+}
+
+absl::Status JournalStore::CommitAttempt(const StepRecord& record, const PhasesRecord* phases) {
+  const auto id = FromHex(record.info.attempt);
+  if (!id) {
+    return absl::InternalError(
+        fmt::format("commit of step {}: attempt '{}' is not an id", record.info.step, record.info.attempt));
+  }
+  absl::Status status = names_.Check();
+  if (status.ok()) status = SyncFolders({record.info.step, AttemptId{*id}});
+  if (!status.ok()) return status;
+  return Change([&](const StepCatalog& catalog) { return CommitFacts(catalog, record, phases, options_.warn); });
+}
+
+void JournalStore::NotePhases(PhasesRecord phases) {
+  absl::MutexLock lock(&mutex_);
+  noted_phases_ = std::move(phases);
+}
+
+void JournalStore::AbandonAttempt(const ShardIdentity& identity, absl::Time created, const absl::Status& why) {
+  BestEffort([&] {
+    if (absl::Status status = RemoveTree(files_, layout_.attempt(identity.step, identity.attempt)); !status.ok()) {
+      options_.warn(fmt::format("files of step {}'s failed save could not be removed: {}", identity.step,
+                                std::string(status.message())));
+    }
+    const absl::Status recorded = Change([&](const StepCatalog& catalog) {
+      return FailureFacts(catalog, identity.step, identity.sequence, created, why.ToString());
+    });
+    if (!recorded.ok()) {
+      options_.warn(fmt::format("the failure of step {} could not be recorded: {}", identity.step,
+                                std::string(recorded.message())));
+    }
+  });
+}
+
+absl::StatusOr<std::vector<Fact>> JournalStore::Look() {
+  if (absl::Status held = names_.Check(); !held.ok()) return held;
+  if (absl::StatusOr<bool> looked = journal_->Look(); !looked.ok()) return looked.status();
+  return journal_->TakeNews();
+}
+
+absl::Status JournalStore::Pin(int64_t step, std::string_view note, std::optional<AttemptId> attempt) {
+  return Change([&](const StepCatalog& catalog) { return PinFacts(catalog, step, note, attempt); });
+}
+
+absl::Status JournalStore::Unpin(int64_t step, std::optional<AttemptId> attempt) {
+  return Change([&](const StepCatalog& catalog) { return UnpinFacts(catalog, step, attempt); });
+}
+
+absl::Status JournalStore::Tag(int64_t step, std::string_view name, std::optional<AttemptId> attempt) {
+  return Change([&](const StepCatalog& catalog) { return TagFacts(catalog, step, name, attempt); });
+}
+
+absl::Status JournalStore::Untag(int64_t step, std::string_view name, std::optional<AttemptId> attempt) {
+  return Change([&](const StepCatalog& catalog) { return UntagFacts(catalog, step, name, attempt); });
+}
+
+absl::Status JournalStore::MarkStep(int64_t step, const std::string& attempt, StepState state,
+                                    std::string_view reason) {
+  return Change([&](const StepCatalog& catalog) { return MarkFacts(catalog, step, attempt, state, reason); });
+}
+
+absl::Status JournalStore::RecordUnsaved(const StepInfo& info) {
+  return Change([&](const StepCatalog& catalog) { return UnsavedFacts(catalog, info); });
+}
+
+absl::StatusOr<std::vector<ReportOutcome>> JournalStore::RecordReports(std::span<const MetricReport> reports) {
+  std::vector<ReportOutcome> outcomes;
+  absl::Status status = Change([&](const StepCatalog& catalog) { return ReportFacts(catalog, reports, outcomes); });
+  if (!status.ok()) return status;
+  return outcomes;
+}
+
+absl::StatusOr<BestModes> JournalStore::AddBestModes(const BestModes& modes) {
+  absl::Status status = Change([&](const StepCatalog& catalog) { return BestModesFacts(catalog, modes); });
+  if (!status.ok()) return status;
+  return catalog().RecordedBestModes();
+}
+
+absl::StatusOr<NotedSteps> JournalStore::NoteSteps(const std::vector<StepNote>& notes,
+                                                   std::optional<int64_t> discard_after) {
+  NotedSteps noted;
+  absl::Status status = Change(
+      [&](const StepCatalog& catalog) { return NoteFacts(catalog, notes, discard_after, kNotedBytesMax, noted); });
+  if (!status.ok()) return status;
+  return noted;
+}
+
+absl::Status JournalStore::Answer(const std::string& request, std::string_view refused) {
+  return Change(
+      [&](const StepCatalog&) -> absl::StatusOr<Facts> {
+        return Facts{AnswerFact{.id = request, .refused = std::string(refused)}};
+      },
+      Journal::Room::kReserve);
+}
+
+absl::StatusOr<bool> JournalStore::RemoveDeleted(const std::set<AttemptId>& in_use, size_t removals_max) {
+  if (absl::Status held = names_.Check(); !held.ok()) return held;
+  absl::MutexLock deleting(&deletions_mutex_);
+  absl::StatusOr<RemovedGarbage> garbage =
+      RemoveGarbage(files_, layout_, catalog(), in_use, removals_max, options_.warn);
+  if (!garbage.ok()) return garbage.status();
+  journal_->ForgetGarbage(garbage->removed);
+  return garbage->more;
+}
+
+absl::Status JournalStore::Maintain() {
+  if (absl::Status held = names_.Check(); !held.ok()) return held;
+  return journal_->Maintain();
+}
+
+absl::Status JournalStore::SweepUncommitted() {
+  if (absl::Status held = names_.Check(); !held.ok()) return held;
+  return SweepBefore(journal_->epoch());
+}
+
+absl::Status JournalStore::SweepBefore(uint64_t epoch) {
+  absl::MutexLock deleting(&deletions_mutex_);
+  const auto tell = [&](const StepFolder& folder) {
+    if (!options_.note) return;
+    options_.note(fmt::format("removed what an earlier process left of its unfinished save of step {}", folder.step));
+  };
+  return storage::SweepUncommitted(files_, layout_, catalog(), epoch, tell, options_.warn);
+}
+
+}  // namespace tidemark::storage

@@ -1,0 +1,295 @@
+#include "storage/store/rebuild.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "fmt/format.h"
+#include "storage/journal/journal.h"
+#include "storage/manifest/attempt_reader.h"
+#include "storage/manifest/manifest.h"
+#include "storage/manifest/quarantine.h"
+#include "storage/manifest/store_identity.h"
+#include "storage/store/garbage.h"
+#include "storage/store/memory_catalog.h"
+#include "storage/store/step_changes.h"
+
+namespace tidemark::storage {
+namespace {
+
+// An entry of a rebuilt journal has about so many bytes of facts.
+constexpr size_t kEntryBytes = 1 << 20;
+
+constexpr std::string_view kNewSuffix = ".new-";
+
+absl::Status AddFacts(const KnownEntry& known, std::vector<Fact>& facts) {
+  for (const std::string& bytes : known.entry.facts) {
+    absl::StatusOr<Fact> fact = DecodeFact(bytes);
+    if (!fact.ok()) return fact.status();
+    facts.push_back(*std::move(fact));
+  }
+  return absl::OkStatus();
+}
+
+// What the index has; no facts where it cannot be read.
+struct FromIndex {
+  std::vector<Fact> facts;
+  JournalPlace place;
+};
+absl::StatusOr<FromIndex> ReadIndex(FileSystem& files, const StoreLayout& layout, const StoreId& store) {
+  if (const absl::Status there = files.TypeOf(layout.index()).status(); !there.ok()) {
+    return absl::IsNotFound(there) ? absl::StatusOr<FromIndex>(FromIndex()) : there;
+  }
+  absl::StatusOr<std::unique_ptr<Manifest>> index = Manifest::OpenReadOnly(files, layout.index());
+  if (IsMissingOrDamaged(index.status())) return FromIndex();
+  if (!index.ok()) return index.status();
+  absl::StatusOr<std::optional<JournalPlace>> place = (*index)->Applied();
+  if ((*index)->store_id() != store || !place.ok() || !place->has_value()) return FromIndex();
+  absl::StatusOr<std::vector<Fact>> facts = FactsOf(**index);
+  if (absl::IsDataLoss(facts.status())) return FromIndex();
+  if (!facts.ok()) return facts.status();
+  return FromIndex{.facts = *std::move(facts), .place = **place};
+}
+
+absl::Status Salvage(FileSystem& files, const StoreLayout& layout, const StoreId& store,
+                     const std::function<void(std::string_view)>& warn, KnownFacts& known) {
+  absl::StatusOr<FromIndex> index = ReadIndex(files, layout, store);
+  if (!index.ok()) return index.status();
+  std::vector<Fact> facts;
+  JournalPlace place;
+  absl::Status status, unread;
+  absl::StatusOr<std::unique_ptr<Journal>> journal = Journal::Open(files, layout.journal(), JournalPlace());
+  if (journal.ok()) {
+    status = (*journal)->Look([&](const KnownEntry& known, bool) {
+      if (known.counts && unread.ok()) unread = AddFacts(known, facts);
+      if (unread.ok()) place = known.place;
+    });
+    if (status.ok()) status = unread;
+  } else {
+    status = journal.status();
+  }
+  if (!status.ok() && !IsMissingOrDamaged(status)) return status;
+  if (!status.ok()) warn(fmt::format("the journal cannot be read any further: {}", std::string(status.message())));
+  const bool index_knows_more = index->place.number > place.number;
+  known.catalog.Apply(index_knows_more ? index->facts : facts);
+  known.number = std::max(index->place.number, place.number);
+  known.epoch = std::max(index->place.epoch, place.epoch);
+  if (known.number > 0) known.source = index_knows_more ? "the index" : "the journal's entries";
+  return absl::OkStatus();
+}
+
+// Adopts, in the order of their sequences, the whole attempts that are newer than the records of their steps.
+class Adoption {
+ public:
+  Adoption(FileSystem& files, const StoreLayout& layout, const StoreId& store, const ShardReadOptions& read,
+           const std::function<void(std::string_view)>& warn, KnownFacts& known)
+      : files_(files), layout_(layout), store_(store), read_(read), warn_(warn), known_(known) {}
+
+  absl::Status Run() {
+    std::vector<std::string> unknown;
+    absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files_, layout_, &unknown);
+    if (!folders.ok()) return folders.status();
+    for (const StepFolder& folder : *folders) {
+      if (EpochOf(folder.attempt) < kEpochMax) known_.epoch = std::max(known_.epoch, EpochOf(folder.attempt));
+      if (absl::Status status = Consider(folder); !status.ok()) return status;
+    }
+    std::sort(candidates_.begin(), candidates_.end(),
+              [](const auto& a, const auto& b) { return a.second.info.sequence < b.second.info.sequence; });
+    for (auto& [folder, record] : candidates_) {
+      if (absl::Status status = Adopt(folder, record); !status.ok()) return status;
+    }
+    if (known_.number == 0 && adopted_ == 0 && foreign_ > 0) {
+      return absl::FailedPreconditionError(fmt::format(
+          "the journal of {} is not rebuilt: no attempt in {} is complete and of store {}, and {} belong to "
+          "another store",
+          layout_.directory(), layout_.steps(), ToHex(store_.bytes), foreign_));
+    }
+    return absl::OkStatus();
+  }
+
+  // Moves the incomplete attempts that no step refers to out of the way.
+  absl::Status Quarantine() {
+    for (const auto& [folder, why] : broken_) {
+      const absl::StatusOr<bool> referenced = known_.catalog.IsReferenced(folder.attempt);
+      if (!referenced.ok()) return referenced.status();
+      if (*referenced) {
+        warn_(fmt::format("step {} is incomplete or damaged, but stays, because another step refers to it: {}",
+                          folder.step, why));
+        continue;
+      }
+      warn_(fmt::format("step {} is incomplete or damaged and was moved to quarantine: {}", folder.step, why));
+      if (absl::Status status = MoveToQuarantine(files_, layout_, folder); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  size_t adopted() const { return adopted_; }
+
+ private:
+  // What is recorded needs no look at the shards.
+  absl::StatusOr<bool> IsSettled(const StepFolder& folder, uint64_t sequence) const {
+    const absl::StatusOr<std::optional<StepRecord>> record = known_.catalog.Find(folder.step);
+    if (!record.ok()) return record.status();
+    if (!record->has_value() || !FromHex((*record)->info.attempt)) return false;
+    return (*record)->info.attempt == ToHex(folder.attempt.bytes) || (*record)->info.sequence >= sequence;
+  }
+
+  absl::Status Consider(const StepFolder& folder) {
+    const absl::StatusOr<std::optional<StepRecord>> record = known_.catalog.Find(folder.step);
+    if (!record.ok()) return record.status();
+    if (record->has_value() && (*record)->info.attempt == ToHex(folder.attempt.bytes)) return absl::OkStatus();
+    const absl::StatusOr<std::vector<DeletionRecord>> deletions = known_.catalog.Deletions();
+    if (!deletions.ok()) return deletions.status();
+    for (const DeletionRecord& deletion : *deletions) {
+      if (deletion.attempt == folder.attempt) return absl::OkStatus();
+    }
+    absl::StatusOr<StepRecord> found = ReadAttemptRecord(files_, layout_, store_, folder);
+    if (found.ok()) {
+      candidates_.emplace_back(folder, *std::move(found));
+    } else if (IsMissingOrDamaged(found.status())) {
+      broken_.emplace_back(folder, std::string(found.status().message()));
+    } else if (absl::IsFailedPrecondition(found.status()) || absl::IsUnimplemented(found.status())) {
+      foreign_ += absl::IsFailedPrecondition(found.status()) ? 1 : 0;
+      warn_(fmt::format("left alone: {}", std::string(found.status().message())));
+    } else {
+      return found.status();  // the disk failed: nothing is known about the attempt
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Adopt(const StepFolder& folder, StepRecord& record) {
+    const absl::StatusOr<bool> settled = IsSettled(folder, record.info.sequence);
+    if (!settled.ok()) return settled.status();
+    if (*settled) return absl::OkStatus();  // garbage
+    absl::StatusOr<Attempt> attempt = ReadAttempt(files_, layout_, store_, folder);
+    const absl::Status sound =
+        attempt.ok() ? VerifyAndSync(files_, layout_, folder, *attempt, read_) : absl::Status(attempt.status());
+    if (IsMissingOrDamaged(sound)) {
+      broken_.emplace_back(folder, std::string(sound.message()));
+      return absl::OkStatus();
+    }
+    if (!sound.ok()) return sound;
+    absl::StatusOr<Facts> facts = CommitFacts(known_.catalog, std::move(record), nullptr, warn_);
+    if (!facts.ok()) return facts.status();
+    known_.catalog.Apply(*facts);
+    ++adopted_;
+    return absl::OkStatus();
+  }
+
+  FileSystem& files_;
+  const StoreLayout& layout_;
+  const StoreId& store_;
+  const ShardReadOptions& read_;
+  const std::function<void(std::string_view)>& warn_;
+  KnownFacts& known_;
+  std::vector<std::pair<StepFolder, StepRecord>> candidates_;
+  std::vector<std::pair<StepFolder, std::string>> broken_;
+  size_t adopted_ = 0;
+  size_t foreign_ = 0;
+};
+
+absl::Status AppendAll(Journal& journal, const std::vector<Fact>& facts, uint64_t epoch) {
+  const auto append = [&](AppendDraft draft) {
+    return journal.Append(std::move(draft), [](const JournalView&) { return absl::OkStatus(); });
+  };
+  const Appended begun = append({.kind = AppendDraft::Kind::kBeginsEpoch, .epoch = epoch + 1});
+  if (!begun.ok()) return begun.status;
+  AppendDraft draft;
+  size_t bytes = 0;
+  for (const Fact& fact : facts) {
+    absl::StatusOr<std::string> encoded = EncodeFact(fact);
+    if (!encoded.ok()) return encoded.status();
+    bytes += encoded->size();
+    draft.facts.push_back(*std::move(encoded));
+    if (bytes < kEntryBytes) continue;
+    if (const Appended appended = append(std::exchange(draft, {})); !appended.ok()) return appended.status;
+    bytes = 0;
+  }
+  return draft.facts.empty() ? absl::OkStatus() : append(std::move(draft)).status;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Fact>> FactsOf(const StepCatalog& catalog) {
+  std::vector<Fact> facts;
+  absl::Status status = catalog.ForEach([&](StepRecord record) {
+    facts.push_back(StepFact{std::move(record)});
+    return true;
+  });
+  if (!status.ok()) return status;
+  const size_t steps = facts.size();
+  for (size_t i = 0; i < steps; ++i) {
+    const StepInfo& info = std::get<StepFact>(facts[i]).record.info;
+    absl::StatusOr<std::vector<SavePhase>> phases = catalog.Phases(info.step, info.attempt);
+    if (!phases.ok()) return phases.status();
+    if (phases->empty()) continue;
+    facts.push_back(PhasesFact{{.step = info.step, .attempt = info.attempt, .phases = *std::move(phases)}});
+  }
+  const absl::StatusOr<BestModes> modes = catalog.RecordedBestModes();
+  if (!modes.ok()) return modes.status();
+  if (!modes->empty()) facts.push_back(BestModesFact{*modes});
+  absl::StatusOr<std::vector<DeletionRequestFact>> requests = catalog.Requests();
+  if (!requests.ok()) return requests.status();
+  for (DeletionRequestFact& request : *requests) facts.push_back(std::move(request));
+  return facts;
+}
+
+absl::Status ReplaceJournal(FileSystem& files, const StoreLayout& layout, const std::vector<Fact>& facts,
+                            uint64_t epoch) {
+  const std::string suffix = ToHex(RandomBytes16());
+  const std::string fresh = fmt::format("{}{}{}", layout.journal(), kNewSuffix, suffix);
+  {
+    absl::StatusOr<std::unique_ptr<Journal>> journal = Journal::Open(files, fresh, JournalPlace(), {.create = true});
+    if (!journal.ok()) return journal.status();
+    if (absl::Status status = AppendAll(**journal, facts, epoch); !status.ok()) return status;
+  }
+  absl::Status moved = files.Rename(layout.journal(), fmt::format("{}.broken-{}", layout.journal(), suffix));
+  if (!moved.ok() && !absl::IsNotFound(moved)) return moved;
+  if (absl::Status status = files.Rename(fresh, layout.journal()); !status.ok()) return status;
+  return files.SyncDirectory(layout.directory());
+}
+
+absl::StatusOr<size_t> AdoptAttempts(FileSystem& files, const StoreLayout& layout, const StoreId& store,
+                                     const ShardReadOptions& read, const std::function<void(std::string_view)>& warn,
+                                     KnownFacts& known) {
+  Adoption adoption(files, layout, store, read, warn, known);
+  absl::Status status = adoption.Run();
+  // Before there is a new journal, because they would be swept as unfinished.
+  if (status.ok()) status = adoption.Quarantine();
+  if (!status.ok()) return status;
+  return adoption.adopted();
+}
+
+absl::Status RebuildJournal(FileSystem& files, const StoreLayout& layout, const StoreId& store,
+                            const ShardReadOptions& read, const std::function<void(std::string_view)>& warn) {
+  KnownFacts known;
+  if (absl::Status status = Salvage(files, layout, store, warn, known); !status.ok()) return status;
+  const absl::StatusOr<size_t> adopted = AdoptAttempts(files, layout, store, read, warn, known);
+  if (!adopted.ok()) return adopted.status();
+  const absl::StatusOr<std::vector<Fact>> facts = FactsOf(known.catalog);
+  if (!facts.ok()) return facts.status();
+  if (absl::Status status = ReplaceJournal(files, layout, *facts, known.epoch); !status.ok()) return status;
+  // The index's last entry may have a higher number than any in the new journal, which would look like lost entries.
+  if (absl::Status status = RemoveTree(files, layout.index()); !status.ok()) return status;
+  warn(fmt::format("the journal of {} was made anew from {}, up to entry {}, and from {} attempts that it did not have",
+                   layout.directory(), known.source, known.number, *adopted));
+  return absl::OkStatus();
+}
+
+void RemoveUnfinishedRebuilds(FileSystem& files, const StoreLayout& layout,
+                              const std::function<void(std::string_view)>& warn) {
+  const absl::StatusOr<std::vector<DirectoryEntry>> entries = files.ListDirectory(layout.directory());
+  if (!entries.ok()) return;
+  for (const DirectoryEntry& entry : *entries) {
+    const std::string path = layout.directory() + "/" + entry.name;
+    if (!path.starts_with(layout.journal() + std::string(kNewSuffix))) continue;
+    if (absl::Status status = RemoveTree(files, path); !status.ok()) {
+      warn(fmt::format("the leftovers of an interrupted rebuild stay: {}", std::string(status.message())));
+    }
+  }
+}
+
+}  // namespace tidemark::storage

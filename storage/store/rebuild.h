@@ -1,0 +1,63 @@
+// A store's journal made anew from what can be read: the index, the entries before the first that is damaged, the
+// shards. For a store whose journal is lost or damaged and whose index cannot prove what the journal said.
+
+#ifndef TIDEMARK_STORAGE_STORE_REBUILD_H_
+#define TIDEMARK_STORAGE_STORE_REBUILD_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "storage/io/file_system.h"
+#include "storage/journal/entry.h"
+#include "storage/manifest/store_layout.h"
+#include "storage/records/fact.h"
+#include "storage/records/step_catalog.h"
+#include "storage/shard/ids.h"
+#include "storage/shard/shard_reader.h"
+#include "storage/store/memory_catalog.h"
+
+namespace tidemark::storage {
+
+// Everything that the catalog says, as facts that say it again.
+absl::StatusOr<std::vector<Fact>> FactsOf(const StepCatalog& catalog);
+
+// Puts a journal of these facts into the place of the one that is there, which is kept beside it as
+// journal.broken-<random>. Its first entry begins an epoch that is newer than `epoch`. When this returns ok, the new
+// journal survives power loss. A crash leaves the old journal, none, or the new one.
+absl::Status ReplaceJournal(FileSystem& files, const StoreLayout& layout, const std::vector<Fact>& facts,
+                            uint64_t epoch);
+
+// What is known of a store whose journal is made anew.
+struct KnownFacts {
+  MemoryCatalog catalog;
+  EntryNumber number = 0;          // the last entry that is known
+  uint64_t epoch = 0;              // the newest epoch
+  std::string source = "nothing";  // where the facts are from, for a message
+};
+
+// Adds the attempts in steps/ that are newer than the records of their steps, and whole: what is lost may have said
+// that they are committed. Their bytes are verified. Attempts that are incomplete are moved to quarantine, unless a
+// step refers to them. `known.epoch` becomes the newest that an attempt has. Returns how many were added.
+// kFailedPrecondition: nothing is recorded, no attempt is whole, and some belong to another store.
+absl::StatusOr<size_t> AdoptAttempts(FileSystem& files, const StoreLayout& layout, const StoreId& store,
+                                     const ShardReadOptions& read, const std::function<void(std::string_view)>& warn,
+                                     KnownFacts& known);
+
+// Makes the journal anew. What is recorded comes from the index or from the entries before the damage, whichever knows
+// more; then attempts are adopted (AdoptAttempts). What was deleted, pinned or reported in entries that are lost may be
+// undone: the warnings say from where on. Precondition: the caller holds the store.
+absl::Status RebuildJournal(FileSystem& files, const StoreLayout& layout, const StoreId& store,
+                            const ShardReadOptions& read, const std::function<void(std::string_view)>& warn);
+
+// Removes what rebuilds that were cut short have left. Best effort, with a warning.
+void RemoveUnfinishedRebuilds(FileSystem& files, const StoreLayout& layout,
+                              const std::function<void(std::string_view)>& warn);
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_STORE_REBUILD_H_

@@ -1,0 +1,102 @@
+// Makes steps in a store whose facts are in a journal, the way the persister does.
+
+#ifndef TIDEMARK_TESTS_STORAGE_STORE_JOURNAL_STORE_TESTING_H_
+#define TIDEMARK_TESTS_STORAGE_STORE_JOURNAL_STORE_TESTING_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "storage/io/file_system.h"
+#include "storage/manifest/attempt_reader.h"
+#include "storage/shard/shard_writer.h"
+#include "storage/store/journal_store.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/shard/shard_testing.h"
+
+namespace tidemark::storage {
+
+MATCHER_P(IsOkAndHolds, value, "is ok and that value") {
+  *result_listener << arg.status().ToString();
+  return arg.ok() && testing::ExplainMatchResult(value, *arg, result_listener);
+}
+
+inline absl::StatusOr<std::unique_ptr<JournalStore>> OpenJournalStore(const std::string& directory,
+                                                                      std::vector<std::string>* warnings,
+                                                                      FileSystem& files = PosixFileSystem()) {
+  return JournalStore::Open(
+      files, {.directory = directory,
+              .warn = [warnings](std::string_view line) { warnings->emplace_back(line); },
+              .note = [warnings](std::string_view line) { warnings->push_back("note: " + std::string(line)); }});
+}
+
+// A shard with one int64 entry, "value".
+inline absl::Status WriteValue(const StoreLayout& layout, const ShardIdentity& identity, int64_t value,
+                               FileSystem& files = PosixFileSystem()) {
+  auto writer = ShardWriter::Create(files, {.io = IoQueueKind::kThreads});
+  if (!writer.ok()) return writer.status();
+  ShardContents contents;
+  contents.entries.push_back({.spec = {.name = "value", .kind = EntryKind::kInt64, .dtype = Dtype::kInt64},
+                              .bytes = std::as_bytes(std::span(&value, 1))});
+  contents.metrics = {{"loss", static_cast<double>(value)}};
+  return (*writer)
+      ->Write(layout.shard(identity.step, identity.attempt, identity.rank, identity.world_size), identity, contents)
+      .status();
+}
+
+// Begins an attempt and writes its shard. After an error there may be an attempt in steps/.
+inline absl::StatusOr<ShardIdentity> TryAttempt(JournalStore& store, int64_t step, int64_t value,
+                                                FileSystem& files = PosixFileSystem()) {
+  absl::StatusOr<ShardIdentity> identity = store.BeginAttempt(step);
+  if (!identity.ok()) return identity;
+  if (absl::Status status = WriteValue(store.layout(), *identity, value, files); !status.ok()) return status;
+  return identity;
+}
+
+inline absl::Status TryCommit(JournalStore& store, const ShardIdentity& identity,
+                              FileSystem& files = PosixFileSystem()) {
+  auto attempt = ReadAttempt(files, store.layout(), store.id(), {identity.step, identity.attempt});
+  return attempt.ok() ? store.CommitAttempt(attempt->record) : attempt.status();
+}
+
+inline absl::Status TrySave(JournalStore& store, int64_t step, int64_t value, FileSystem& files = PosixFileSystem()) {
+  const absl::StatusOr<ShardIdentity> identity = TryAttempt(store, step, value, files);
+  return identity.ok() ? TryCommit(store, *identity, files) : identity.status();
+}
+
+inline ShardIdentity SaveStep(JournalStore& store, int64_t step, int64_t value, FileSystem& files = PosixFileSystem()) {
+  const absl::StatusOr<ShardIdentity> identity = TryAttempt(store, step, value, files);
+  EXPECT_THAT(identity, IsOk());
+  EXPECT_THAT(TryCommit(store, *identity, files), IsOk());
+  return *identity;
+}
+
+// The value that the committed step restores.
+inline absl::StatusOr<int64_t> ReadValue(const JournalStore& store, int64_t step,
+                                         FileSystem& files = PosixFileSystem()) {
+  absl::StatusOr<std::optional<StepRecord>> record = store.catalog().Find(step);
+  if (!record.ok()) return record.status();
+  if (!record->has_value() || (*record)->info.state != StepState::kCommitted) {
+    return absl::NotFoundError("the step is not committed");
+  }
+  const StepFolder folder{step, AttemptId{*FromHex((*record)->info.attempt)}};
+  auto attempt = ReadAttempt(files, store.layout(), store.id(), folder);
+  if (!attempt.ok()) return attempt.status();
+  int64_t value = 0;
+  EntryRead read{.entry = 0, .destination = std::as_writable_bytes(std::span(&value, 1))};
+  absl::Status status = attempt->shards.front()->Read({&read, 1}, {.codec_threads = 1, .io = IoQueueKind::kThreads});
+  if (!status.ok()) return status;
+  return value;
+}
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_TESTS_STORAGE_STORE_JOURNAL_STORE_TESTING_H_

@@ -1,0 +1,344 @@
+// A journal with its catalog: changes of several processes, each a handle of its own here, and what an opening makes of
+// an index in whatever state.
+
+#include "storage/store/store_journal.h"
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "fmt/format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "storage/store/step_changes.h"
+#include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
+
+namespace tidemark::storage {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr StoreId kStore{{5}};
+
+std::string AttemptOf(int64_t step) { return ToHex(AttemptId{{static_cast<uint8_t>(step)}}.bytes); }
+
+StepRecord Record(int64_t step) {
+  StepRecord record;
+  record.info.step = step;
+  record.info.attempt = AttemptOf(step);
+  record.info.sequence = static_cast<uint64_t>(step);
+  record.info.metrics = {{"loss", 1.0 / static_cast<double>(step)}};
+  return record;
+}
+
+class StoreJournalTest : public testing::Test {
+ protected:
+  absl::StatusOr<std::unique_ptr<StoreJournal>> TryOpen(bool holder, FileSystem& files = PosixFileSystem()) {
+    return StoreJournal::Open(files, layout_, kStore, {.holder = holder, .warn = [this](std::string_view line) {
+                                                         warnings_.emplace_back(line);
+                                                       }});
+  }
+  std::unique_ptr<StoreJournal> OpenHolder() { return Open(/*holder=*/true); }
+  std::unique_ptr<StoreJournal> OpenTool() { return Open(/*holder=*/false); }
+
+  static absl::Status CommitStep(StoreJournal& journal, int64_t step) {
+    return journal.Change([&](const StepCatalog& catalog) {
+      return CommitFacts(catalog, Record(step), nullptr, [](std::string_view) {});
+    });
+  }
+
+  static absl::Status PinStep(StoreJournal& journal, int64_t step, std::string_view note = "") {
+    return journal.Change([&](const StepCatalog& catalog) { return PinFacts(catalog, step, note, std::nullopt); });
+  }
+
+  static std::vector<int64_t> StepsOf(const StoreJournal& journal) {
+    std::vector<int64_t> steps;
+    EXPECT_THAT(journal.catalog().ForEach([&](const StepRecord& record) {
+      steps.push_back(record.info.step);
+      return true;
+    }),
+                IsOk());
+    return steps;
+  }
+
+  static bool IsPinned(const StoreJournal& journal, int64_t step) {
+    const auto record = journal.catalog().Find(step);
+    EXPECT_THAT(record, IsOk());
+    return record.ok() && record->has_value() && (*record)->info.pinned;
+  }
+
+  TestDirectory directory_;
+  const StoreLayout layout_{directory_.path()};
+  std::vector<std::string> warnings_;
+
+ private:
+  std::unique_ptr<StoreJournal> Open(bool holder) {
+    auto journal = TryOpen(holder);
+    EXPECT_THAT(journal, IsOk());
+    return journal.ok() ? *std::move(journal) : nullptr;
+  }
+};
+
+TEST_F(StoreJournalTest, KeepsWhatWasChanged) {
+  {
+    const auto holder = OpenHolder();
+    EXPECT_EQ(holder->epoch(), 1u);
+    ASSERT_THAT(CommitStep(*holder, 10), IsOk());
+    ASSERT_THAT(PinStep(*holder, 10, "keep"), IsOk());
+    EXPECT_THAT(StepsOf(*holder), ElementsAre(10));
+  }
+  const auto holder = OpenHolder();
+  EXPECT_EQ(holder->epoch(), 2u);
+  EXPECT_THAT(StepsOf(*holder), ElementsAre(10));
+  EXPECT_TRUE(IsPinned(*holder, 10));
+  EXPECT_EQ(holder->catalog().last_sequence(), 10u);
+  EXPECT_THAT(warnings_, IsEmpty());
+}
+
+TEST_F(StoreJournalTest, IsNotFoundByAToolBeforeThereIsAnyStore) {
+  EXPECT_THAT(TryOpen(/*holder=*/false), StatusIs(absl::StatusCode::kNotFound, testing::_));
+}
+
+TEST_F(StoreJournalTest, AppendsNothingWhereNothingChanges) {
+  const auto holder = OpenHolder();
+  ASSERT_THAT(CommitStep(*holder, 1), IsOk());
+  ASSERT_THAT(PinStep(*holder, 1), IsOk());
+  const auto tool = OpenTool();
+  ASSERT_THAT(PinStep(*tool, 1), IsOk());
+  const absl::StatusOr<bool> looked = holder->Look();
+  ASSERT_THAT(looked, IsOk());
+  EXPECT_FALSE(*looked);
+}
+
+TEST_F(StoreJournalTest, GivesOutTheErrorOfWhatIsRefused) {
+  const auto holder = OpenHolder();
+  EXPECT_THAT(PinStep(*holder, 7), StatusIs(absl::StatusCode::kNotFound, HasSubstr("step 7")));
+}
+
+TEST_F(StoreJournalTest, ShowsWhatAToolHasAppendedBesideATrainer) {
+  const auto holder = OpenHolder();
+  ASSERT_THAT(CommitStep(*holder, 1), IsOk());
+  const auto tool = OpenTool();
+  EXPECT_THAT(StepsOf(*tool), ElementsAre(1));
+  ASSERT_THAT(PinStep(*tool, 1, "by hand"), IsOk());
+  EXPECT_TRUE(IsPinned(*tool, 1));
+  EXPECT_FALSE(IsPinned(*holder, 1));
+  EXPECT_THAT(holder->Look(), IsOk());
+  EXPECT_TRUE(IsPinned(*holder, 1));
+  const std::vector<Fact> news = holder->TakeNews();
+  ASSERT_THAT(news, SizeIs(1));
+  EXPECT_EQ(std::get<PinFact>(news[0]).note, "by hand");
+  EXPECT_THAT(holder->TakeNews(), IsEmpty());
+  // Its own facts are no news.
+  ASSERT_THAT(CommitStep(*holder, 2), IsOk());
+  EXPECT_THAT(holder->Look(), IsOk());
+  EXPECT_THAT(holder->TakeNews(), IsEmpty());
+}
+
+TEST_F(StoreJournalTest, ChecksAChangeAgainstWhatAnotherHasAppendedMeanwhile) {
+  const auto holder = OpenHolder();
+  ASSERT_THAT(CommitStep(*holder, 1), IsOk());
+  ASSERT_THAT(CommitStep(*holder, 2), IsOk());
+  const auto tool = OpenTool();
+  // While the holder is about to delete step 1, somebody pins it.
+  int calls = 0;
+  NotedSteps noted;
+  EXPECT_THAT(holder->Change([&](const StepCatalog& catalog) -> absl::StatusOr<Facts> {
+    if (++calls == 1) {
+      EXPECT_THAT(PinStep(*tool, 1), IsOk());
+    }
+    const StepNote note{.step = 1, .attempt = AttemptOf(1), .deleted = true, .reason = "by the rules"};
+    return NoteFacts(catalog, {&note, 1}, std::nullopt, 1000, noted);
+  }),
+              IsOk());
+  EXPECT_EQ(calls, 2);
+  EXPECT_THAT(noted.deleted, IsEmpty());
+  EXPECT_TRUE(IsPinned(*holder, 1));
+}
+
+TEST_F(StoreJournalTest, FencesAnOlderHolder) {
+  const auto older = OpenHolder();
+  ASSERT_THAT(CommitStep(*older, 1), IsOk());
+  // As where a lock does not reach: on another machine, with an index of its own.
+  fs::rename(layout_.index(), layout_.directory() + "/index-of-the-older");
+  const auto newer = OpenHolder();
+  EXPECT_EQ(newer->epoch(), 2u);
+  EXPECT_THAT(CommitStep(*older, 2), StatusIs(absl::StatusCode::kAborted, testing::_));
+  ASSERT_THAT(CommitStep(*newer, 3), IsOk());
+  EXPECT_THAT(StepsOf(*newer), ElementsAre(1, 3));
+  EXPECT_THAT(StepsOf(*OpenTool()), ElementsAre(1, 3));
+}
+
+TEST_F(StoreJournalTest, MakesAnIndexAnewThatIsGone) {
+  ASSERT_THAT(CommitStep(*OpenHolder(), 1), IsOk());
+  fs::remove_all(layout_.index());
+  EXPECT_THAT(StepsOf(*OpenHolder()), ElementsAre(1));
+  EXPECT_THAT(warnings_, IsEmpty());
+}
+
+TEST_F(StoreJournalTest, MakesAnIndexAnewThatIsDamaged) {
+  ASSERT_THAT(CommitStep(*OpenHolder(), 1), IsOk());
+  for (const auto& file : fs::directory_iterator(layout_.index())) {
+    if (file.path().filename().string().starts_with("MANIFEST")) fs::resize_file(file.path(), 3);
+  }
+  EXPECT_THAT(StepsOf(*OpenHolder()), ElementsAre(1));
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("the index cannot be used and is made anew")));
+}
+
+TEST_F(StoreJournalTest, MakesAnIndexAnewThatIsOfAnotherHistory) {
+  {
+    const auto holder = OpenHolder();
+    for (const int64_t step : {1, 2, 3}) ASSERT_THAT(CommitStep(*holder, step), IsOk());
+  }
+  // The journal is another one, with as many entries.
+  fs::rename(layout_.journal(), layout_.directory() + "/other");
+  fs::rename(layout_.index(), layout_.directory() + "/index-of-other");
+  {
+    const auto holder = OpenHolder();
+    for (const int64_t step : {7, 8, 9}) ASSERT_THAT(CommitStep(*holder, step), IsOk());
+  }
+  fs::remove_all(layout_.index());
+  fs::rename(layout_.directory() + "/index-of-other", layout_.index());
+  EXPECT_THAT(StepsOf(*OpenHolder()), ElementsAre(7, 8, 9));
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("made anew")));
+}
+
+TEST_F(StoreJournalTest, BringsAnIndexUpToDateThatIsBehind) {
+  { ASSERT_THAT(CommitStep(*OpenHolder(), 1), IsOk()); }
+  fs::copy(layout_.index(), layout_.directory() + "/earlier", fs::copy_options::recursive);
+  { ASSERT_THAT(CommitStep(*OpenHolder(), 2), IsOk()); }
+  fs::remove_all(layout_.index());
+  fs::rename(layout_.directory() + "/earlier", layout_.index());
+  EXPECT_THAT(StepsOf(*OpenHolder()), ElementsAre(1, 2));
+  EXPECT_THAT(warnings_, IsEmpty());
+}
+
+TEST_F(StoreJournalTest, MakesAnIndexAnewThatIsOfAnotherStore) {
+  ASSERT_THAT(CommitStep(*OpenHolder(), 1), IsOk());
+  {
+    auto other =
+        StoreJournal::Open(PosixFileSystem(), layout_, StoreId{{6}}, {.holder = true, .warn = [](std::string_view) {}});
+    ASSERT_THAT(other, IsOk());
+  }
+  EXPECT_THAT(StepsOf(*OpenHolder()), ElementsAre(1));
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("of another store")));
+}
+
+// As on a disk that is full for everything but what the journal has set aside.
+absl::Status RefuseIndex(const FailingFileSystem::Call& call) {
+  const bool writes = call.operation == "Create" || call.operation == "WriteAt" || call.operation == "CreateDirectory";
+  if (!writes || call.path.find("/index") == std::string::npos) return absl::OkStatus();
+  return absl::ResourceExhaustedError("no room");
+}
+
+TEST_F(StoreJournalTest, ReadsTheJournalIntoMemoryWhereTheIndexCannotBeMade) {
+  { ASSERT_THAT(CommitStep(*OpenHolder(), 1), IsOk()); }
+  fs::remove_all(layout_.index());
+  FailingFileSystem files(PosixFileSystem());
+  files.SetRule(RefuseIndex);
+  auto holder = TryOpen(/*holder=*/true, files);
+  ASSERT_THAT(holder, IsOk());
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("the index cannot be written, so the journal is read into memory")));
+  EXPECT_THAT(StepsOf(**holder), ElementsAre(1));
+  ASSERT_THAT(CommitStep(**holder, 2), IsOk());
+  EXPECT_THAT(StepsOf(**holder), ElementsAre(1, 2));
+  ASSERT_THAT(PinStep(*OpenTool(), 2), IsOk());
+  ASSERT_THAT((*holder)->Look(), IsOk());
+  EXPECT_TRUE(IsPinned(**holder, 2));
+}
+
+TEST_F(StoreJournalTest, GoesOnInMemoryWhereTheIndexCannotBeWrittenAnyMore) {
+  FailingFileSystem files(PosixFileSystem());
+  auto holder = TryOpen(/*holder=*/true, files);
+  ASSERT_THAT(holder, IsOk());
+  ASSERT_THAT(CommitStep(**holder, 1), IsOk());
+  files.SetRule(RefuseIndex);
+  // Own facts, and then those of another process.
+  ASSERT_THAT(CommitStep(**holder, 2), IsOk());
+  EXPECT_THAT(StepsOf(**holder), ElementsAre(1, 2));
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("the index cannot be written")));
+  EXPECT_THAT((*holder)->TakeNews(), IsEmpty());
+  ASSERT_THAT(PinStep(*OpenTool(), 1), IsOk());
+  ASSERT_THAT((*holder)->Look(), IsOk());
+  EXPECT_TRUE(IsPinned(**holder, 1));
+  EXPECT_THAT((*holder)->TakeNews(), SizeIs(1));
+  // The index is brought up to date by the next process.
+  holder->reset();
+  files.Reset();
+  EXPECT_THAT(StepsOf(*OpenHolder()), ElementsAre(1, 2));
+}
+
+TEST_F(StoreJournalTest, GoesOnInMemoryWhereTheIndexCannotTakeInNews) {
+  FailingFileSystem files(PosixFileSystem());
+  auto holder = TryOpen(/*holder=*/true, files);
+  ASSERT_THAT(holder, IsOk());
+  ASSERT_THAT(CommitStep(**holder, 1), IsOk());
+  ASSERT_THAT(PinStep(*OpenTool(), 1), IsOk());
+  files.SetRule(RefuseIndex);
+  ASSERT_THAT((*holder)->Look(), IsOk());
+  EXPECT_TRUE(IsPinned(**holder, 1));
+  EXPECT_THAT((*holder)->TakeNews(), SizeIs(1));
+}
+
+TEST_F(StoreJournalTest, TakesChangesOfManyProcessesAtOnce) {
+  const auto holder = OpenHolder();
+  constexpr int kProcesses = 4;
+  constexpr int kChanges = 16;
+  for (int64_t step = 1; step <= kProcesses; ++step) ASSERT_THAT(CommitStep(*holder, step), IsOk());
+  std::vector<std::unique_ptr<StoreJournal>> tools;
+  for (int i = 0; i < kProcesses; ++i) tools.push_back(OpenTool());
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kProcesses; ++i) {
+    threads.emplace_back([&, i] {
+      for (int change = 0; change < kChanges; ++change) {
+        EXPECT_THAT(tools[i]->Change([&](const StepCatalog& catalog) {
+          return TagFacts(catalog, 1, fmt::format("{}-{}", i, change), std::nullopt);
+        }),
+                    IsOk());
+      }
+    });
+  }
+  for (int64_t step = 100; step < 120; ++step) EXPECT_THAT(CommitStep(*holder, step), IsOk());
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_THAT(holder->Look(), IsOk());
+  const auto record = holder->catalog().Find(1);
+  ASSERT_THAT(record, IsOk());
+  // All of the 64 that a step may have; none that was acknowledged is lost.
+  EXPECT_THAT((*record)->info.tags, SizeIs(64));
+  EXPECT_THAT(StepsOf(*holder), SizeIs(kProcesses + 20));
+}
+
+TEST_F(StoreJournalTest, ForgetsGarbageUntilTheIndexIsMadeAnew) {
+  {
+    const auto holder = OpenHolder();
+    ASSERT_THAT(CommitStep(*holder, 1), IsOk());
+    StepRecord again = Record(1);
+    again.info.attempt = AttemptOf(9);
+    ASSERT_THAT(holder->Change([&](const StepCatalog& catalog) {
+      return CommitFacts(catalog, again, nullptr, [](std::string_view) {});
+    }),
+                IsOk());
+    auto deletions = holder->catalog().Deletions();
+    ASSERT_THAT(deletions, IsOk());
+    ASSERT_THAT(*deletions, SizeIs(1));
+    EXPECT_EQ(ToHex((*deletions)[0].attempt.bytes), AttemptOf(1));
+    holder->ForgetGarbage({&(*deletions)[0].attempt, 1});
+    EXPECT_THAT(*holder->catalog().Deletions(), IsEmpty());
+  }
+  EXPECT_THAT(*OpenHolder()->catalog().Deletions(), IsEmpty());
+  fs::remove_all(layout_.index());
+  EXPECT_THAT(*OpenHolder()->catalog().Deletions(), SizeIs(1));
+}
+
+}  // namespace
+}  // namespace tidemark::storage
