@@ -293,6 +293,7 @@ TEST_F(EvaluationRowsTest, MakesAFailedRowOfOneThatIsTooLarge) {
                                          }),
               IsOk());
   ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());  // else the next snapshot may take its place
   ASSERT_THAT(checkpointer->Evaluate(2, trainer_.state), IsOk());
   ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
   for (int64_t step : {1, 2}) {
