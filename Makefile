@@ -1,8 +1,9 @@
 # Short names for the CMake presets. Each target installs what it lacks (Debian packages) before it builds.
 
 JOBS ?= $(shell nproc)
-# Of the time of a test a quarter is waiting.
-TESTS_AT_ONCE = $$(($(JOBS) + 1))
+# A test that keeps files on the disk waits for it most of the time; one that keeps them in memory hardly waits.
+TESTS_AT_ONCE = $$((2 * $(JOBS) + 2))
+TESTS_AT_ONCE_IN_MEMORY = $$(($(JOBS) + 1))
 STATES ?= 1000000
 SECONDS_EACH ?= 30
 
@@ -137,7 +138,7 @@ asan asan-core:
 	@tools/setup clang
 	cmake --preset asan -DTIDEMARK_TOOLS=$(ASAN_TOOLS)
 	cmake --build --preset asan -j $(JOBS)
-	$(UNSHUFFLED) ctest --preset asan -j $(TESTS_AT_ONCE)
+	$(UNSHUFFLED) tests/in_memory ctest --preset asan -j $(TESTS_AT_ONCE_IN_MEMORY)
 
 clang-torch:
 	@tools/setup clang
@@ -147,7 +148,7 @@ tsan:
 	@tools/setup test
 	cmake --preset tsan
 	cmake --build --preset tsan -j $(JOBS)
-	$(UNSHUFFLED) ctest --preset tsan -j $(TESTS_AT_ONCE)
+	$(UNSHUFFLED) tests/in_memory ctest --preset tsan -j $(TESTS_AT_ONCE_IN_MEMORY)
 
 FUZZ_TARGETS := $(notdir $(wildcard fuzz/corpus/*))
 FUZZ_TOOLS := ON
