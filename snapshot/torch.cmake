@@ -21,6 +21,9 @@ tidemark_library(tidemark_torch
   torch/torch_sources.cc
   torch/torch_state.cc)
 set_target_properties(tidemark_torch PROPERTIES EXPORT_NAME torch)
+if(TIDEMARK_TORCH_UNITY)
+  set_target_properties(tidemark_torch PROPERTIES UNITY_BUILD ON)
+endif()
 add_library(tidemark::torch ALIAS tidemark_torch)
 target_link_libraries(tidemark_torch
   PUBLIC tidemark tidemark::libtorch
