@@ -207,6 +207,8 @@ absl::Status Journal::MakeSpares() {
   std::optional<JournalFiles> files;
   {
     absl::MutexLock lock(&mutex_);
+    // Before the first look it is not known where the next entry will be.
+    if (!has_listed_) return absl::OkStatus();
     const EntryNumber last = appender_.view().last().number;
     for (const EntryNumber number : {last + 1, LastOfFolder(last + 1) + 1}) {
       if (absl::Status status = files_.MakeFolder(number); !status.ok()) return status;
@@ -239,17 +241,22 @@ absl::Status Journal::PackNext() {
   }
   // The entry after a segment confirms it.
   const EntryNumber packable = established == 0 ? 0 : (established - 1) / kSegmentEntries * kSegmentEntries;
-  if (!packed_is_known_) {
-    for (packed_ = packable; packed_ > 0; packed_ -= kSegmentEntries) {
-      const auto is_packed = files->IsPacked(packed_);
-      if (!is_packed.ok()) return is_packed.status();
-      if (*is_packed) break;
-    }
-    packed_is_known_ = true;
+  // What has failed is tried again when there is another segment to pack.
+  if (packed_ >= packable || packing_failed_at_ == packable) return absl::OkStatus();
+  // The holder before may have packed more than this handle has seen. Segments are packed in order.
+  EntryNumber found = packable;
+  for (; found > packed_; found -= kSegmentEntries) {
+    const auto is_packed = files->IsPacked(found);
+    if (!is_packed.ok()) return is_packed.status();
+    if (*is_packed) break;
   }
-  if (packed_ >= packable) return absl::OkStatus();
+  packed_ = found;
+  if (packed_ == packable) return absl::OkStatus();
   const EntryNumber last = packed_ + kSegmentEntries;
-  if (absl::Status status = PackEntries(*files, packed_ + 1, last); !status.ok()) return status;
+  if (absl::Status status = PackEntries(*files, packed_ + 1, last); !status.ok()) {
+    packing_failed_at_ = packable;
+    return status;
+  }
   packed_ = last;
   return absl::OkStatus();
 }

@@ -92,7 +92,8 @@ class Journal {
   // Gets ready for the next appends: makes spare files (4 at first, then two in each call, up to 16) and the next
   // folder; packs a segment whose entries are all established. To be called after each append, when nobody waits for
   // it: it syncs files, and packing takes a quarter of a second. Appends go on beside it. Does nothing unless the
-  // handle is the holder's. An error is that of the first step that failed, and loses nothing.
+  // handle is the holder's and has looked or appended. An error is that of the first step that failed, and loses
+  // nothing.
   absl::Status Maintain() ABSL_LOCKS_EXCLUDED(mutex_, maintenance_);
 
   // What is known from the last call.
@@ -117,7 +118,7 @@ class Journal {
 
   absl::Mutex maintenance_ ABSL_ACQUIRED_BEFORE(mutex_);
   EntryNumber packed_ ABSL_GUARDED_BY(maintenance_) = 0;  // all entries up to it are in segments
-  bool packed_is_known_ ABSL_GUARDED_BY(maintenance_) = false;
+  EntryNumber packing_failed_at_ ABSL_GUARDED_BY(maintenance_) = 0;
 
   mutable absl::Mutex mutex_;
   JournalFiles files_ ABSL_GUARDED_BY(mutex_);

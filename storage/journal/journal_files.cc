@@ -14,6 +14,9 @@
 namespace tidemark::storage {
 namespace {
 
+// Folders that are remembered: the next append's, and those that are made ahead.
+constexpr size_t kMadeMax = 8;
+
 // Two of these take more than the 512 bytes that an inode has for names.
 constexpr size_t kRoomNameBytes = 240;
 
@@ -162,6 +165,8 @@ absl::Status JournalFiles::MakeFolder(EntryNumber number) {
   }
   if (absl::Status status = MakeNames(number); !status.ok()) return status;
   made_.insert(last);
+  // Appends go up.
+  if (made_.size() > kMadeMax) made_.erase(made_.begin());
   return absl::OkStatus();
 }
 

@@ -79,7 +79,7 @@ class JournalFiles {
 
   FileSystem& files_;
   const std::string directory_;
-  std::set<EntryNumber> made_;      // last numbers of folders whose names survive
+  std::set<EntryNumber> made_;      // last numbers of folders whose names survive; the newest few
   std::set<EntryNumber> doubtful_;  // of those whose sync has failed
 };
 
