@@ -1,8 +1,6 @@
 // What a crash leaves of a store on a journal: everything that was acknowledged, of the change in progress all or
 // nothing, and a store that goes on, whatever became of its index.
 
-#include "storage/store/journal_store.h"
-
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -18,6 +16,7 @@
 #include "fmt/ranges.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/store/journal_store.h"
 #include "tests/crash/disordered_disk.h"
 #include "tests/storage/io/crash_states.h"
 #include "tests/storage/io/drawn_cases.h"

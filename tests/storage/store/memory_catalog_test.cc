@@ -99,7 +99,8 @@ void ExpectAlike(const StepCatalog& a, const StepCatalog& b) {
     }
   }
   EXPECT_EQ(*a.RecordedBestModes(), *b.RecordedBestModes());
-  for (uint8_t n = 0; n < 24; ++n) EXPECT_EQ(*a.IsReferenced(AttemptId{{n}}), *b.IsReferenced(AttemptId{{n}})) << int{n};
+  for (uint8_t n = 0; n < 24; ++n)
+    EXPECT_EQ(*a.IsReferenced(AttemptId{{n}}), *b.IsReferenced(AttemptId{{n}})) << int{n};
   EXPECT_EQ(TextOf(a.Deletions()), TextOf(b.Deletions()));
   const auto requests_a = a.Requests(), requests_b = b.Requests();
   ASSERT_THAT(requests_a, IsOk());
