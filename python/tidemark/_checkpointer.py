@@ -19,7 +19,8 @@ from ._futures import SLICE, Future, Notifier, SaveHandle, in_slices, logger
 from ._health import HealthMonitor
 from ._options import (
     AdaptivePeriod, Retention, SaveQuestion, Tuning, mismatch, options_of, raise_interruption, restore_options, save_rule)
-from ._statistics import RetentionDecision, Statistics, statistics
+from ._records import StepRecords
+from ._statistics import Statistics, statistics
 from ._step_info import RestoreReport, StepInfo, step_info
 from ._tree import Tree
 from .errors import (
@@ -28,7 +29,7 @@ from .errors import (
 F = TypeVar("F", bound=EvaluatorFunction)
 
 
-class Checkpointer:
+class Checkpointer(StepRecords):
     """Opens or creates the store at `path` and takes its lock. A context manager: leaving it closes.
 
     Every option has the name, the default and the range of the C++ library's CheckpointerOptions; times are in seconds.
@@ -337,56 +338,6 @@ class Checkpointer:
         tree.assign(destination.take_received())
         return result
 
-    def steps(self) -> list[StepInfo]:
-        """All steps that the store knows, ascending, including deleted ones."""
-        return [step_info(info) for info in self._require().steps()]
-
-    def latest_step(self) -> StepInfo:
-        """The highest committed step. NotFoundError: there is none."""
-        return step_info(self._require().latest_step())
-
-    def best_step(self, metric: str, mode: str = "") -> StepInfo:
-        """The healthy step at which the metric was best. `mode`: "lowest" or "highest"; "": what the name says."""
-        return step_info(self._require().best_step(metric, mode))
-
-    def report_metrics(self, step: int, evaluator: str, metrics: dict[str, float]) -> Future:
-        """Records metrics of a saved step as "evaluator/name". Resolves when they survive power loss."""
-        return self._watched(Future(self._require().report_metrics(step, evaluator, metrics), step))
-
-    def pin(self, step: int, note: str = "") -> None:
-        """Keeps a step from being deleted by retention."""
-        self._require().pin(step, note)
-
-    def unpin(self, step: int) -> None:
-        """Takes back `pin`, and removes the tags."""
-        self._require().unpin(step)
-
-    def tag(self, step: int, name: str) -> None:
-        """Gives a step a name, and pins it."""
-        self._require().tag(step, name)
-
-    def untag(self, name: str) -> None:
-        """Takes the name from its step, which stays pinned. NotFoundError: no step has it."""
-        self._require().untag(name)
-
-    def delete(self, step: int, reason: str = "deleted by the trainer") -> None:
-        """Deletes a committed step. FailedPreconditionError: it stays under all rules."""
-        self._require().delete(step, reason)
-
-    def discard_after(self, step: int, reason: str = "the run went back to an earlier step") -> list[int]:
-        """Deletes all committed steps after `step`, the latest included, and returns them, the highest first. For a run that
-        was restored to an older step and goes on from there. Waits for saves in flight.
-
-        FailedPreconditionError names the later steps that are pinned, tagged, or still being read, or no step up to `step`
-        is committed; nothing is deleted then. AlreadyHeldError: a restore is going on.
-        """
-        return list(self._require().discard_after(step, reason))
-
-    def committed(self, step: int) -> Future:
-        """The `committed` of the step's save in flight. Without one it is resolved: with the step if it is committed, else
-        with NotFoundError."""
-        return self._watched(Future(self._require().committed(step), step))
-
     def set_save_interval(self, steps: int) -> None:
         """Replaces `save_interval_steps` from now on. 0: no such rule."""
         self._require().set_save_interval(steps)
@@ -397,14 +348,6 @@ class Checkpointer:
         self._gather(state)
         native.prepare(self._state)
         self._forget_arrays()
-
-    def tidy(self) -> None:
-        """Reads the reports of workers and applies retention now, and blocks until that is done."""
-        self._require().tidy()
-
-    def retention_plan(self) -> list[RetentionDecision]:
-        """What retention would keep and delete now, and why: every committed step, ascending. Changes nothing."""
-        return [RetentionDecision(**decision) for decision in self._require().retention_plan()]
 
     def statistics(self) -> Statistics:
         """Counters and durations since the checkpointer was opened. May be called after `close`, and on any thread."""
