@@ -14,7 +14,7 @@ from . import _native
 from ._closing import close_after, left_running, opened
 from ._conversion import SavedDtypes
 from ._devices import DeviceTensors, Streams
-from ._evaluator import EvaluatorFunction, guarded, modes_of
+from ._evaluator import EvaluatorFunction, guarded, is_in, modes_of
 from ._futures import SLICE, Future, Notifier, SaveHandle, in_slices, logger
 from ._health import HealthMonitor
 from ._options import (
@@ -63,6 +63,7 @@ class Checkpointer(StepRecords):
         self._streams = Streams()
         self._on_devices: DeviceTensors | None = None  # those of them that are on devices
         self._saved_dtypes = SavedDtypes(saved_dtypes or {})
+        self._evaluations = object()  # tells the calls of its evaluators from those of others
         self._state = _native.TreeState()
         options = {
             "directory": self.path, "create": create, "save_interval_steps": save_interval_steps,
@@ -206,7 +207,7 @@ class Checkpointer(StepRecords):
         def add(function: EvaluatorFunction) -> EvaluatorFunction:
             if not callable(function):
                 raise InvalidArgumentError(f"evaluator '{name}' is a {type(function).__name__}, not a function")
-            self._require().add_evaluator(options, guarded(name, function, BaseException))
+            self._require().add_evaluator(options, guarded(name, function, BaseException, self._evaluations))
             return function
 
         return add if function is None else add(function)
@@ -246,11 +247,14 @@ class Checkpointer(StepRecords):
         return errors[0], errors[1], line
 
     def wait_until_evaluated(self, timeout: float | None = None) -> None:
-        """Blocks until the evaluators have finished their snapshots, and the results are recorded. Ctrl-C ends the wait.
+        """Blocks until all evaluators have finished their snapshots, and the results are recorded. Ctrl-C ends the wait.
 
-        DeadlineExceededError after `timeout` seconds; it names what still runs.
+        DeadlineExceededError after `timeout` seconds; it names what still runs. None: no limit, also where an evaluator
+        waits for the thread that called. FailedPreconditionError: an evaluator has called, which would wait for itself.
         """
         native = self._require()
+        if is_in(self._evaluations):
+            raise FailedPreconditionError("wait_until_evaluated was called by an evaluator, for which it would wait")
         in_slices(native.wait_until_evaluated, timeout)
 
     def wait_until_staged(self, entry: str | None = None) -> None:

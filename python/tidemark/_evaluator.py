@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Union
@@ -147,17 +148,30 @@ def verdict_of(result: Any) -> Verdict:
 Outcome = tuple[dict[str, float], str, Union[str, None]]
 
 
-def guarded(name: str, function: EvaluatorFunction, caught: type[BaseException]) -> Callable[[Any], Outcome]:
-    """The function for the native module. What it raises is logged and becomes text, if it is `caught`."""
+_here = threading.local()  # `evaluations`: those that this thread is in a call of
+
+
+def is_in(evaluations: object) -> bool:
+    """Whether this thread is in a function that was `guarded` with these `evaluations`."""
+    return getattr(_here, "evaluations", None) is evaluations
+
+
+def guarded(name: str, function: EvaluatorFunction, caught: type[BaseException],
+            evaluations: object = None) -> Callable[[Any], Outcome]:
+    """The function for the native module. What it raises is logged and becomes text, if it is `caught`. `evaluations`: those
+    of one checkpointer, for `is_in`."""
 
     def call(native: Any) -> Outcome:
         step = native.step
+        _here.evaluations = evaluations
         try:
             verdict = verdict_of(function(Snapshot(native)))
         except caught as error:
             # As text: a handler that keeps the traceback itself would keep the frames, and so the snapshot's memory.
             logger.warning("evaluator '%s' failed at step %d: %s", name, step, traceback.format_exc())
             return {}, "", f"{type(error).__name__}: {error}"
+        finally:
+            _here.evaluations = None
         return dict(verdict.metrics), verdict.unhealthy, None
 
     return call
