@@ -42,10 +42,13 @@ def _has_streams(module: Any) -> bool:
     return all(hasattr(module, name) for name in ("Stream", "current_stream", "stream"))
 
 
-def _out_of_memory() -> tuple[type[BaseException], ...]:
+def _is_out_of_memory(error: BaseException) -> bool:
+    """Whether a device had no memory. Some backends raise a plain RuntimeError, whose message alone says so."""
     torch = sys.modules["torch"]
-    found = getattr(torch, "OutOfMemoryError", None) or getattr(torch.cuda, "OutOfMemoryError", None)
-    return (found,) if found is not None else ()
+    known = getattr(torch, "OutOfMemoryError", None) or getattr(torch.cuda, "OutOfMemoryError", None)
+    if known is not None and isinstance(error, known):
+        return True
+    return isinstance(error, RuntimeError) and "out of memory" in str(error).lower()
 
 
 def _bits(tensor: Any) -> Any:
@@ -81,9 +84,9 @@ def _outcome(function: Callable[..., Any]) -> Callable[..., _Outcome]:
         try:
             with sys.modules["torch"].inference_mode():
                 return 0, "", function(*arguments)
-        except _out_of_memory() as error:
-            return _RESOURCE_EXHAUSTED, f"there is no memory on the device to copy a tensor there: {error}", None
         except Exception as error:
+            if _is_out_of_memory(error):
+                return _RESOURCE_EXHAUSTED, f"there is no memory on the device to copy a tensor there: {error}", None
             return _INTERNAL, _failure(error), None
 
     return call
@@ -200,13 +203,14 @@ class DeviceTensors:
             image.place(index, self._lanes[tensor.device], tensor.numel() * _element_size(stored))
         if bytes_max and image.bytes > bytes_max:
             return None
-        if not image.allocate():
-            return None
         try:
+            image.allocate()
             for index in entries:
                 image.copy(index, self._content, self._tensors[index][0])
-        except _out_of_memory():
-            return None  # putting a tensor in order takes memory, too
+        except RuntimeError as error:
+            if _is_out_of_memory(error):  # putting a tensor in order takes memory, too
+                return None
+            raise
         image.join()
         return image
 
@@ -260,16 +264,12 @@ class DeviceImage:
         self._places[index] = (part, part.bytes, size)
         part.bytes += -(-size // _ALIGNMENT) * _ALIGNMENT
 
-    def allocate(self) -> bool:
-        """False: a device has no room."""
+    def allocate(self) -> None:
+        """Takes the memory. RuntimeError: a device has no room, or another failure."""
         torch = sys.modules["torch"]
         for part in self._parts.values():
-            try:
-                with part.lane.on(part.lane.copies):
-                    part.memory = torch.empty(part.bytes, dtype=torch.uint8, device=part.lane.device)
-            except RuntimeError:
-                return False
-        return True
+            with part.lane.on(part.lane.copies):
+                part.memory = torch.empty(part.bytes, dtype=torch.uint8, device=part.lane.device)
 
     def copy(self, index: int, content: Callable[[int], Any], source: Any) -> None:
         part, offset, size = self._places[index]

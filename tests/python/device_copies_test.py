@@ -47,6 +47,31 @@ def test_copies_on_the_device_take_one_stream_for_each_device(monkeypatch):
     assert on_devices.copy_on_device((list(tensors), 0))[0] == 0 and made == DEVICES
 
 
+@pytest.mark.parametrize(("error", "outcome"), [
+    (RuntimeError("NPU out of memory. Tried to allocate 4 KiB"), (0, "", None)),
+    (RuntimeError("the device was lost"), (13, "copying tensors on devices: RuntimeError: the device was lost", None)),
+    (TypeError("no such device"), (13, "copying tensors on devices: TypeError: no such device", None))])
+def test_only_a_device_without_memory_has_no_room_for_copies(monkeypatch, error, outcome):
+    def fail(*_, **options):
+        raise error
+
+    on_devices = _devices.DeviceTensors({0: (filled(1), "uint8")}, _devices.Streams())
+    _devices._element_size("uint8")  # which makes a tensor, too
+    monkeypatch.setattr(torch, "empty", fail)
+    assert on_devices.copy_on_device(([0], 0)) == outcome
+
+
+def test_a_copy_for_which_a_backend_finds_no_memory_is_an_error_that_says_so(monkeypatch):
+    on_devices = _devices.DeviceTensors({0: (filled(1), "uint8")}, _devices.Streams())
+
+    def fail(*_):
+        raise RuntimeError("NPU out of memory")
+
+    monkeypatch.setattr(on_devices, "_content", fail)
+    assert on_devices.copy_to_host([(0, 0, 4 * KB)]) == (
+        8, "there is no memory on the device to copy a tensor there: NPU out of memory", None)
+
+
 def test_every_stream_is_waited_for_if_one_fails():
     class Stream:
         def __init__(self, fails):
