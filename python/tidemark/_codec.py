@@ -195,6 +195,8 @@ def to_entry(value: object, path: str) -> tuple[str, bytes]:
 
 def is_text(value: str) -> bool:
     """Whether UTF-8 has it: not if it has a half of a surrogate pair."""
+    if value.isascii():
+        return True
     try:
         value.encode()
         return True

@@ -111,6 +111,9 @@ class Tree:
             self.values[path] = (value, put)
 
     def _add_array(self, value: Any, path: str, changes_early: bool = False) -> None:
+        if not _codec.is_text(path):
+            raise UnsupportedTypeError(f"the array {path!a} has half of a surrogate pair in its name: names of entries must be "
+                                       f"UTF-8")
         place = _arrays.place_of(value, path, writable=self._writable, changes_early=changes_early)
         if len(place) == 7 and place[6]:
             self._on_devices.append(len(self.owners))

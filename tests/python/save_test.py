@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import math
 import random
+import re
 
 import ml_dtypes
 import numpy as np
@@ -301,6 +302,36 @@ def test_keys_that_utf_8_does_not_have_are_refused(checkpointer, value):
     for state in ({"n": {"\udc80": value, "last": np.ones(1)}}, {"n": {"first": np.ones(1), "\udc80": value}}):
         with pytest.raises(tidemark.UnsupportedTypeError, match=r"'n' has the key '\\udc80', which has half of a surrogate pair"):
             checkpointer.save(1, state)
+
+
+class Described:
+    """An object whose state_dict() it was given."""
+
+    def __init__(self, state):
+        self.state_dict = lambda: state
+        self.load_state_dict = lambda loaded, strict=True: state.update(loaded)
+
+
+class Module(Described):
+    def named_parameters(self):
+        return ()
+
+
+@pytest.mark.parametrize(("value", "name"), [
+    (Module({"\udc80": np.ones(1)}), r"'m.\udc80'"), (Described({"a": [{"\udc80": np.ones(1)}]}), r"'m.a.0.\udc80'")])
+def test_names_of_an_objects_arrays_that_utf_8_does_not_have_are_refused(checkpointer, value, name):
+    for call in (lambda: checkpointer.save(1, {"m": value}), lambda: tidemark.capture({"m": value})):
+        with pytest.raises(tidemark.UnsupportedTypeError, match=f"the array {re.escape(name)} has half of a surrogate pair"):
+            call()
+
+
+def test_names_of_an_objects_values_may_be_any_string(checkpointer):
+    state = {"\udc80": 1, "b": "\ud800"}
+    for value in (Module(dict(state)), Described(dict(state))):
+        checkpointer.save(1, {"m": value, "w": np.ones(1)}, overwrite=True).committed.result(60)
+        found = type(value)(dict.fromkeys(state))
+        checkpointer.restore({"m": found, "w": np.ones(1)})
+        assert found.state_dict() == state
 
 
 def test_an_array_that_was_reshaped_or_resized_is_stored_as_it_is_then(checkpointer):
