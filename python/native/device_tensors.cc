@@ -1,7 +1,6 @@
 #include "python/native/device_tensors.h"
 
 #include <exception>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -55,47 +54,6 @@ nb::object TuplesOf(std::span<const DeviceTensors::Request> requests) {
   return out;
 }
 
-// Objects that threads without the interpreter's lock have given up. They must not wait for it: they may hold a mutex
-// that a thread with the interpreter's lock waits for.
-class GivenUp {
- public:
-  // Never destroyed: threads may outlive static objects.
-  static GivenUp& Get() {
-    static auto* const objects = new GivenUp;
-    return *objects;
-  }
-
-  void Add(PyObject* object) {
-    {
-      const std::lock_guard lock(mutex_);
-      objects_.push_back(object);
-    }
-    // The object stays if the interpreter has ended: there is none then to which a call could be added.
-    if (Py_IsInitialized() == 0) return;
-    // Needs no lock. Where its queue is full, the next call of Drop serves this object too.
-    Py_AddPendingCall(
-        [](void*) {
-          Get().Drop();
-          return 0;
-        },
-        nullptr);
-  }
-
-  // With the interpreter's lock.
-  void Drop() {
-    std::vector<PyObject*> objects;
-    {
-      const std::lock_guard lock(mutex_);
-      objects.swap(objects_);
-    }
-    for (PyObject* const object : objects) Py_DECREF(object);
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<PyObject*> objects_;
-};
-
 }  // namespace
 
 DeviceTensors::DeviceTensors(nb::object object) : object_(std::make_shared<const SharedObject>(std::move(object))) {}
@@ -141,14 +99,14 @@ absl::StatusOr<std::unique_ptr<DeviceTensors::Image>> DeviceTensors::CopyOnDevic
 std::shared_ptr<std::byte> DeviceTensors::AllocatePageLocked(uint64_t bytes) {
   std::shared_ptr<std::byte> memory;
   const absl::Status status = OnThread([&] {
-    GivenUp::Get().Drop();
+    DropGivenUp();
     const nb::object made =
         CallPython(nb::module_::import_("tidemark._devices").attr("page_locked"), nb::object(nb::cast(bytes)));
     if (made.is_none()) return absl::OkStatus();
     auto [address, owner] = nb::cast<std::pair<uint64_t, nb::object>>(made);
     // A shared_ptr that cannot be made calls the deleter, too.
     memory = std::shared_ptr<std::byte>(reinterpret_cast<std::byte*>(address),
-                                        [object = owner.release().ptr()](std::byte*) { GivenUp::Get().Add(object); });
+                                        [object = owner.release().ptr()](std::byte*) { GiveUp(object); });
     return absl::OkStatus();
   });
   return status.ok() ? memory : nullptr;

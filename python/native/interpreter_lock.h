@@ -66,6 +66,13 @@ class SharedObject {
   PyObject* const object_;
 };
 
+// For threads that must not wait for the lock, because they may hold a mutex that a thread with the lock waits for:
+// gives up a reference, which the main thread drops soon. If the interpreter has ended, the object stays.
+void GiveUp(PyObject* object);
+
+// Drops what was given up, with the lock held.
+void DropGivenUp();
+
 // function(arguments...) with the lock held; throws nanobind::python_error. Stands still if the interpreter ends
 // meanwhile.
 template <typename... Arguments>

@@ -3,6 +3,7 @@
 import asyncio
 import concurrent.futures
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -11,6 +12,8 @@ import threading
 import numpy as np
 import pytest
 import tidemark
+
+HERE = pathlib.Path(__file__).parent
 
 
 def test_futures_work_with_concurrent_futures(tmp_path):
@@ -152,6 +155,30 @@ def test_a_worker_of_a_data_loader_that_touches_a_handle_is_refused(tmp_path):
     assert len(lines) == 8 and all(line.startswith("refused: ") for line in lines[:-1]) and lines[-1] == "1"
     with tidemark.open(tmp_path / "store") as step:
         assert step.info.step == 4
+
+
+def test_a_fork_waits_for_a_mutex_that_the_child_needs(tmp_path):
+    library = tmp_path / "held_at_fork.so"
+    subprocess.run(["g++", "-std=c++20", "-shared", "-fPIC", HERE / "held_at_fork.cc", "-o", library], check=True)
+    program = ("import ctypes, os, sys, threading\n"
+               "from tidemark import _native\n"
+               "def drop():\n"
+               "  state = _native.TreeState()\n"
+               "  for _ in range(2): state.set_entries(_native.ArrayList(), [], object())\n"
+               "held = ctypes.CDLL(None)\n"
+               "held.arm()\n"
+               "thread = threading.Thread(target=drop)\n"
+               "thread.start()\n"
+               "held.await_held()\n"
+               "child = os.fork()\n"
+               "if child == 0:\n"
+               "  drop()\n"
+               "  sys.exit(5)\n"
+               "thread.join()\n"
+               "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n")
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=100,
+                            env={**os.environ, "LD_PRELOAD": str(library)})
+    assert (result.stdout, result.returncode) == ("5\n", 0), result.stderr
 
 
 def test_warnings_go_to_logging(tmp_path, caplog):
