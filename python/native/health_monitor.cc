@@ -11,6 +11,7 @@
 #include "python/native/bindings.h"
 #include "python/native/interpreter_lock.h"
 #include "python/native/options_dict.h"
+#include "python/native/python_functions.h"
 
 namespace nb = nanobind;
 
@@ -28,7 +29,8 @@ HealthMonitor* NewHealthMonitor(const nb::dict& options) {
                              .loss_deviations_max = Option<double>(options, "loss_deviations_max"),
                              .loss_window = Option<int64_t>(options, "loss_window"),
                              .loss_variance_jump_max = Option<double>(options, "loss_variance_jump_max"),
-                             .gradient_norm_metric = Option<std::string>(options, "gradient_norm_metric")});
+                             .gradient_norm_metric = Option<std::string>(options, "gradient_norm_metric"),
+                             .on_divergence = DivergenceFunctionOf(options["on_divergence"])});
   return ValueOrRaise(std::move(monitor)).release();
 }
 
@@ -46,8 +48,7 @@ void BindHealthMonitor(nb::module_& module) {
               found = monitor.TakeDivergence();
             }
             if (!found) return nb::none();
-            const bool back = found->remediation == Remediation::kRollBack;
-            return nb::make_tuple(found->step, found->reason, back ? "roll_back" : "save_more_often");
+            return TupleOf(*found);
           },
           "(step, reason, remediation), or None")
       .def("reset", [](HealthMonitor& monitor) {

@@ -85,4 +85,15 @@ std::function<bool(const SaveQuestion&)> SaveRuleOf(nb::object function) {
   };
 }
 
+std::function<void(const Divergence&)> DivergenceFunctionOf(nb::object function) {
+  const auto shared = SharedOf(std::move(function));
+  if (shared == nullptr) return nullptr;
+  return [shared](const Divergence& divergence) { Ask<bool>(*shared, [&] { return TupleOf(divergence); }); };
+}
+
+nb::tuple TupleOf(const Divergence& divergence) {
+  const bool back = divergence.remediation == Remediation::kRollBack;
+  return nb::make_tuple(divergence.step, divergence.reason, back ? "roll_back" : "save_more_often");
+}
+
 }  // namespace tidemark::python

@@ -7,6 +7,7 @@
 
 #include "nanobind/nanobind.h"
 #include "tidemark/checkpointer_options.h"
+#include "tidemark/health_monitor.h"
 
 namespace tidemark::python {
 
@@ -21,6 +22,11 @@ std::function<bool(const StepInfo&)> StepPredicateOf(nanobind::object function);
 std::function<double(const Metrics&)> ScoreOf(nanobind::object function);
 // function((step, last saved step or None, seconds since the last save, whether one is in flight)) -> bool
 std::function<bool(const SaveQuestion&)> SaveRuleOf(nanobind::object function);
+// function((step, reason, remediation)) -> bool, which is ignored
+std::function<void(const Divergence&)> DivergenceFunctionOf(nanobind::object function);
+
+// (step, reason, remediation)
+nanobind::tuple TupleOf(const Divergence& divergence);
 
 }  // namespace tidemark::python
 

@@ -49,6 +49,18 @@ absl::StatusOr<VerifyReport> Verify(const std::string& directory, const StepSele
   return (*store)->Verify(info->step, options);
 }
 
+// function(store, step) of the selected step.
+template <typename Result, typename Function>
+absl::StatusOr<Result> OfStep(const std::string& directory, const std::string& text, Function function) {
+  const absl::StatusOr<StepSelector> selector = StepSelector::Parse(text);
+  if (!selector.ok()) return selector.status();
+  absl::StatusOr<std::unique_ptr<StoreReader>> store = OpenStore(directory, false);
+  if (!store.ok()) return store.status();
+  absl::StatusOr<StepInfo> info = (*store)->FindStep(*selector);
+  if (!info.ok()) return info.status();
+  return function(**store, info->step);
+}
+
 }  // namespace
 
 void BindStepFile(nb::module_& module) {
@@ -118,6 +130,33 @@ void BindStepFile(nb::module_& module) {
                for (const Damage& one : report->damage) damage.append(nb::make_tuple(one.path, one.what, one.entries));
                return nb::make_tuple(step, report->bytes_read, report->chunks, report->chunks_total, damage);
              });
+  module.def(
+      "phases",
+      [](const std::string& directory, const std::string& text) {
+        absl::StatusOr<std::vector<SavePhase>> phases;
+        {
+          const Unlocked unlocked;
+          phases = OfStep<std::vector<SavePhase>>(directory, text,
+                                                  [](StoreReader& store, int64_t step) { return store.Phases(step); });
+        }
+        nb::list out;
+        for (const SavePhase& phase : ValueOrRaise(std::move(phases))) {
+          out.append(nb::make_tuple(phase.name, phase.lane, absl::ToDoubleSeconds(phase.begin),
+                                    absl::ToDoubleSeconds(phase.duration), absl::ToDoubleSeconds(phase.busy),
+                                    phase.bytes));
+        }
+        return out;
+      },
+      "[(name, lane, begin, duration, busy, bytes)]");
+  module.def("references", [](const std::string& directory, const std::string& text) {
+    absl::StatusOr<std::vector<std::string>> attempts;
+    {
+      const Unlocked unlocked;
+      attempts = OfStep<std::vector<std::string>>(
+          directory, text, [](StoreReader& store, int64_t step) { return store.References(step); });
+    }
+    return ValueOrRaise(std::move(attempts));
+  });
   module.def("open_step", [](const std::string& directory, const std::string& text, bool untrusted) {
     const StepSelector selector = ValueOrRaise(StepSelector::Parse(text));
     absl::StatusOr<StepFile> file;

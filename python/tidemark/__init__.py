@@ -18,9 +18,10 @@ from ._export import BestFile, export_safetensors
 from ._follow import WorkerReport, follow
 from ._futures import Future, SaveHandle
 from ._health import Divergence, HealthMonitor
+from ._observer import CheckpointObserver
 from ._options import AdaptivePeriod, AwaitEvaluation, KeepBest, Retention, SaveQuestion, Tuning
 from ._preemption import PreemptionGuard, PreemptionReport
-from ._reader import Damage, Slice, Step, VerifyReport, open, steps, verify  # noqa: A004
+from ._reader import Damage, SavePhase, Slice, Step, VerifyReport, open, phases, references, steps, verify  # noqa: A004
 from ._rng import rng
 from ._statistics import DurationHistogram, RetentionDecision, Statistics
 from ._step_info import Evaluation, RestoreReport, StepInfo
@@ -28,10 +29,11 @@ from ._trainer import AsyncTrainer, TrainingReport
 from .errors import AlreadyHeldError, DataLossError, Error, MismatchError, NotFoundError, UnsupportedTypeError
 
 __all__ = [
-    "AdaptivePeriod", "AlreadyHeldError", "AsyncTrainer", "AwaitEvaluation", "BestFile", "Checkpointer", "Damage",
-    "DataLossError", "Divergence", "DurationHistogram", "Error", "Evaluation", "Future", "HealthMonitor", "KeepBest", "MismatchError",
-    "NotFoundError", "PreemptionGuard", "PreemptionReport", "RestoreReport", "Retention", "RetentionDecision", "SaveHandle",
-    "SaveQuestion", "Slice", "Snapshot", "Statistics", "Step", "StepInfo", "TrainingReport", "Tuning",
-    "UnsupportedTypeError", "Verdict", "VerifyReport", "WorkerReport", "capture", "errors", "export_safetensors", "follow",
-    "open", "register", "rng", "steps", "verify",
+    "AdaptivePeriod", "AlreadyHeldError", "AsyncTrainer", "AwaitEvaluation", "BestFile", "CheckpointObserver",
+    "Checkpointer", "Damage", "DataLossError", "Divergence", "DurationHistogram", "Error", "Evaluation", "Future",
+    "HealthMonitor", "KeepBest", "MismatchError", "NotFoundError", "PreemptionGuard", "PreemptionReport",
+    "RestoreReport", "Retention", "RetentionDecision", "SaveHandle", "SavePhase", "SaveQuestion", "Slice", "Snapshot",
+    "Statistics", "Step", "StepInfo", "TrainingReport", "Tuning", "UnsupportedTypeError", "Verdict", "VerifyReport",
+    "WorkerReport", "capture", "errors", "export_safetensors", "follow", "open", "phases", "references", "register",
+    "rng", "steps", "verify",
 ]

@@ -15,8 +15,9 @@ from ._closing import close_after, left_running, opened
 from ._conversion import SavedDtypes
 from ._devices import DeviceTensors, Streams
 from ._evaluator import EvaluatorFunction, guarded, is_in, modes_of
-from ._futures import SLICE, Future, Notifier, SaveHandle, in_slices, logger
+from ._futures import SLICE, Future, Notifier, SaveHandle, in_slices
 from ._health import HealthMonitor
+from ._observer import CheckpointObserver, logger
 from ._options import (
     AdaptivePeriod, Retention, SaveQuestion, Tuning, mismatch, options_of, raise_interruption, restore_options, save_rule)
 from ._records import StepRecords
@@ -37,6 +38,7 @@ class Checkpointer(StepRecords):
     is to be saved, and a warning has the message. `saved_dtypes`: {pattern of names: "float16", "bfloat16", "float32" or
     "float64"}: floating-point arrays whose names match are stored in that dtype, rounded to nearest, and evaluators get
     them so; a restore of them needs `convert_dtypes`. The save converts them before it returns, in memory that it keeps.
+    `observer` is told of commits, failures, deletions, evaluations and warnings.
     Use it from one thread at a time, except that the methods that name a step (`tag`, `pin`, `delete`, `report_metrics`)
     may run on any. In a forked child it cannot be used.
 
@@ -49,7 +51,7 @@ class Checkpointer(StepRecords):
                  when_full: str = "block", staging: str = "blocking", compression: str = "throughput", reuse: bool = True,
                  saved_dtypes: Mapping[str, str] | None = None, retention: Retention | None = None,
                  tuning: Tuning | None = None, save_timeout: float = float("inf"), close_timeout: float = 1800.0,
-                 metrics_file: str | os.PathLike[str] = "") -> None:
+                 metrics_file: str | os.PathLike[str] = "", observer: CheckpointObserver | None = None) -> None:
         self.path = os.path.abspath(path)
         self._close_timeout = close_timeout
         self._pid = os.getpid()
@@ -63,6 +65,7 @@ class Checkpointer(StepRecords):
         self._streams = Streams()
         self._on_devices: DeviceTensors | None = None  # those of them that are on devices
         self._saved_dtypes = SavedDtypes(saved_dtypes or {})
+        self._monitors: list[HealthMonitor] = []  # keeps them alive
         self._evaluations = object()  # tells the calls of its evaluators from those of others
         self._state = _native.TreeState()
         options = {
@@ -76,7 +79,7 @@ class Checkpointer(StepRecords):
         self._functions = [self._save_rule, options["keep"], *(rule[-1] for rule in options["keep_best"])]
         self._native = _native.Checkpointer(options)
         self._closed = False
-        self._notifier = Notifier(self._native)
+        self._notifier = Notifier(self._native, observer)
         opened.add(self)
         self._notifier.start()
         self._opened = True  # the user has it
@@ -215,6 +218,7 @@ class Checkpointer(StepRecords):
     def add_health_monitor(self, monitor: HealthMonitor) -> None:
         """Has the monitor examine every save from now on. AlreadyExistsError: there is an evaluator of its name."""
         self._require().add_health_monitor(monitor._native)
+        self._monitors.append(monitor)
 
     def add_average(self, name: str = "ema", *, entries: Sequence[str] = ("model.*",), kind: str = "exponential",
                     decay: float = 0.999, begin_step: int = 0, every_steps: int = 1,

@@ -9,7 +9,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from . import _native
-from ._futures import logger
+from ._observer import logger
 from .errors import Error
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any, Union
 
 from . import _arrays, _codec, _native
 from ._devices import Streams
-from ._futures import logger
+from ._observer import logger
 from ._options import mismatch
 from ._tree import Tree, object_state
 from .errors import InvalidArgumentError

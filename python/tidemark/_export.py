@@ -13,6 +13,7 @@ from types import TracebackType
 from . import _native
 from ._evaluator import export_options
 from ._futures import Notifier
+from ._observer import CheckpointObserver
 from .errors import FailedPreconditionError
 
 
@@ -49,7 +50,8 @@ class BestFile:
     `poll_interval` seconds for a new best step, the healthy one with the best value of the metric. It delays no save. What
     goes wrong is a warning, and is tried again. `mode`: "lowest" or "highest"; "": the mode that the store has recorded,
     else the one that the metric's name says. The other options are those of `export_safetensors`; a file that is an export
-    of this store is replaced without `replace`. Thread-safe. In a forked child it cannot be used.
+    of this store is replaced without `replace`. `observer` is told of exports and warnings. Thread-safe. In a forked child
+    it cannot be used.
 
     NotFoundError: there is no store yet. InvalidArgumentError: an option, or nothing says which value is the best.
     AlreadyExistsError: `path` is no export of this store, and `replace` is off.
@@ -57,13 +59,14 @@ class BestFile:
 
     def __init__(self, store: str | os.PathLike[str], metric: str, path: str | os.PathLike[str], *, mode: str = "",
                  entries: Sequence[str] = (), renames: Sequence[tuple[str, str]] = (), dtype: str = "",
-                 replace: bool = False, poll_interval: float = 1.0) -> None:
+                 replace: bool = False, poll_interval: float = 1.0,
+                 observer: CheckpointObserver | None = None) -> None:
         self._pid = os.getpid()
         self._closed = True  # until it runs
         self._native = _native.BestFile({
             "store": os.path.abspath(store), "metric": metric, "mode": mode, "path": os.path.abspath(path),
             "poll_interval": float(poll_interval), **export_options(entries, renames, dtype, replace)})
-        self._notifier = Notifier(self._native)
+        self._notifier = Notifier(self._native, observer)
         self._closed = False
         _open.add(self)
         self._notifier.start()

@@ -9,7 +9,7 @@ from typing import Any, overload
 
 from . import _native
 from ._evaluator import EvaluatorFunction, guarded
-from ._futures import logger
+from ._observer import logger
 from ._step_info import Evaluation
 from .errors import InvalidArgumentError
 

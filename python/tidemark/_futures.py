@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import concurrent.futures
-import logging
 import threading
 import time
 from collections.abc import Callable, Generator
 from typing import Any
 
+from ._observer import CheckpointObserver, logger, tell
 from .errors import DeadlineExceededError, Error
-
-logger = logging.getLogger("tidemark")
 
 # Ctrl-C ends a wait within this many seconds.
 SLICE = 0.05
@@ -117,11 +115,12 @@ class SaveHandle:
 
 
 class Notifier:
-    """Resolves futures and hands lines to `logging`, on a thread of its own, from `start` to `stop`, which cancels those
-    that have no result. Thread-safe."""
+    """Resolves futures and tells the observer of events, on a thread of its own, from `start` to `stop`, which cancels the
+    futures that have no result. Thread-safe."""
 
-    def __init__(self, native: Any) -> None:
+    def __init__(self, native: Any, observer: CheckpointObserver | None = None) -> None:
         self._native = native
+        self._observer = observer or CheckpointObserver()
         self._pending: list[Future] = []
         self._lock = threading.Lock()
         self._stopping = False
@@ -154,12 +153,10 @@ class Notifier:
                 pending = list(self._pending)
             # An event may come shortly before its future has the result.
             events = self._native.wait_for_events(0.0 if stopping else 0.01 if pending else 3600.0)
-            for kind, text in events:
-                if kind == "warning":
-                    logger.warning("%s", text)
-                elif kind == "save":
-                    logger.info("%s", text)
             resolved = [future for future in pending if future.resolve_if_ready()]
+            for method, arguments in events:
+                if method:
+                    tell(self._observer, method, arguments)
             with self._lock:
                 self._pending = [future for future in self._pending if future not in resolved]
             if stopping:

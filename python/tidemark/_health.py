@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 
 from . import _native
 
@@ -38,17 +39,30 @@ class HealthMonitor:
     `loss_metric`, `gradient_norm_metric`: given with the save; unhealthy if it is NaN or infinite, or more than
     `loss_deviations_max` standard deviations from the mean of the last `loss_window` healthy values.
     `loss_variance_jump_max`: a larger jump of the loss's variance is a divergence that saves more often; 0: not examined.
+    `on_divergence(divergence)` is called once for each divergence, on a thread of the library, as evaluators are. If it
+    raises, that is added to what is said of an unhealthy step; for "save_more_often" the evaluation fails.
 
     InvalidArgumentError: an option is out of its range.
     """
 
     def __init__(self, *, name: str = "health", entries: Sequence[str] = (), norm_jump_max: float = 10.0,
                  per_entry: Sequence[str] = (), loss_metric: str = "", loss_deviations_max: float = 6.0,
-                 loss_window: int = 50, loss_variance_jump_max: float = 0.0, gradient_norm_metric: str = "") -> None:
+                 loss_window: int = 50, loss_variance_jump_max: float = 0.0, gradient_norm_metric: str = "",
+                 on_divergence: Callable[[Divergence], None] | None = None) -> None:
+        self._on_divergence = on_divergence
+        alive = weakref.ref(self)  # else the native object, which no collector looks into, would keep this one
+
+        def tell(found: tuple[int, str, str]) -> bool:
+            monitor = alive()
+            if monitor is not None and monitor._on_divergence is not None:
+                monitor._on_divergence(Divergence(*found))
+            return True
+
         self._native = _native.HealthMonitor({
             "name": name, "entries": list(entries), "norm_jump_max": float(norm_jump_max), "per_entry": list(per_entry),
             "loss_metric": loss_metric, "loss_deviations_max": float(loss_deviations_max), "loss_window": loss_window,
-            "loss_variance_jump_max": float(loss_variance_jump_max), "gradient_norm_metric": gradient_norm_metric})
+            "loss_variance_jump_max": float(loss_variance_jump_max), "gradient_norm_metric": gradient_norm_metric,
+            "on_divergence": None if on_divergence is None else tell})
 
     def take_divergence(self) -> Divergence | None:
         """The first divergence that was not taken yet, once. Quick enough for every step."""

@@ -189,3 +189,30 @@ def verify(store: str | os.PathLike[str], step: int | str = "latest", *, share: 
     """
     number, bytes_read, chunks, total, damage = _native.verify_step(os.fspath(store), str(step), float(share), seed, untrusted)
     return VerifyReport(number, bytes_read, chunks, total, [Damage(*place) for place in damage])
+
+
+@dataclasses.dataclass(frozen=True)
+class SavePhase:
+    """A part of a save. `lane`: the time line, on which no two phases overlap: "trainer", "staging", "persister", "codec 1"
+    and so on. `begin`: seconds since save() was called. `duration`: seconds from begin to end; `busy`: without short
+    pauses. `bytes`: handled in this phase; 0 if that has no meaning."""
+
+    name: str
+    lane: str
+    begin: float
+    duration: float
+    busy: float
+    bytes: int
+
+
+def phases(store: str | os.PathLike[str], step: int | str = "latest") -> list[SavePhase]:
+    """Where the time of the step's save went. Empty if nothing is recorded: an old version saved it, or the manifest was
+    rebuilt. "commit" may be missing until the next save, or the end of the trainer. `step`: as in `tidemark.open`.
+    NotFoundError: there is no such store or step."""
+    return [SavePhase(*phase) for phase in _native.phases(os.fspath(store), str(step))]
+
+
+def references(store: str | os.PathLike[str], step: int | str = "latest") -> list[str]:
+    """The other attempts (32 hexadecimal digits, as StepInfo.attempt) whose files hold chunks of the step, in no order. To
+    copy the step, copy those too. `step`: as in `tidemark.open`. NotFoundError: there is no such store or step."""
+    return list(_native.references(os.fspath(store), str(step)))

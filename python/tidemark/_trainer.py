@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from ._checkpointer import Checkpointer
 from ._closing import close_after, close_or_give_up
 from ._evaluator import EvaluatorFunction
-from ._futures import logger
+from ._observer import logger
 from ._health import Divergence, HealthMonitor
 from ._preemption import PreemptionGuard, PreemptionReport
 from .errors import (

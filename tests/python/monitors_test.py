@@ -1,11 +1,13 @@
 """The health monitor, averages, and the last save before a preemption."""
 
+import gc
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -61,6 +63,34 @@ def test_the_monitor_is_added_once(tmp_path):
         checkpointer.add_health_monitor(tidemark.HealthMonitor())
         with pytest.raises(errors.AlreadyExistsError):
             checkpointer.add_health_monitor(tidemark.HealthMonitor())
+
+
+def test_a_divergence_is_told_once_with_what_the_function_raises_in_the_verdict(tmp_path):
+    told = []
+
+    def on_divergence(divergence):
+        told.append(divergence)
+        raise ValueError("it cannot be plotted")
+
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        checkpointer.add_health_monitor(tidemark.HealthMonitor(on_divergence=on_divergence))
+        save(checkpointer, 0, {"w": np.ones(4)})
+        save(checkpointer, 1, {"w": np.full(4, np.nan)})
+        unhealthy = checkpointer.steps()[1].unhealthy
+    (divergence,) = told
+    assert isinstance(divergence, tidemark.Divergence)
+    assert (divergence.step, divergence.remediation) == (1, "roll_back") and "'w'" in divergence.reason
+    assert divergence.reason in unhealthy and "ValueError: it cannot be plotted" in unhealthy
+
+
+def test_a_monitor_whose_function_refers_to_it_is_collected(tmp_path):
+    monitor = tidemark.HealthMonitor(on_divergence=lambda divergence: monitor.reset())
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        checkpointer.add_health_monitor(monitor)
+    alive = weakref.ref(monitor)
+    del monitor, checkpointer
+    gc.collect()
+    assert alive() is None
 
 
 @pytest.mark.parametrize("options,expected", [({"decay": 0.5}, 2.0), ({"kind": "uniform"}, 5 / 3),

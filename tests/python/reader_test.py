@@ -121,6 +121,22 @@ def test_a_sample_of_a_step_is_verified(tmp_path):
             tidemark.verify(store, share=share)
 
 
+def test_the_phases_of_a_save_and_the_attempts_that_it_refers_to_are_read(tmp_path):
+    store, state = tmp_path / "store", {"w": np.random.default_rng(1).normal(size=100_000)}
+    with tidemark.Checkpointer(store) as checkpointer:
+        for step in (1, 2):
+            checkpointer.save(step, state).committed.result(60)
+    phases = tidemark.phases(store, 1)
+    assert {"write", "commit"} <= {phase.name for phase in phases} and "persister" in {phase.lane for phase in phases}
+    assert all(0 <= phase.busy <= phase.duration and phase.begin >= 0 for phase in phases)
+    assert any(phase.bytes >= 800_000 for phase in phases)
+    assert tidemark.references(store, 1) == []
+    assert tidemark.references(store) == [tidemark.steps(store)[0].attempt]
+    for function in (tidemark.phases, tidemark.references):
+        with pytest.raises(tidemark.NotFoundError):
+            function(store, 3)
+
+
 def test_a_store_from_a_stranger_is_read_without_its_manifest(tmp_path):
     store = tmp_path / "store"
     with tidemark.Checkpointer(store) as checkpointer:
