@@ -44,10 +44,12 @@ if [ "$(has_packages)" != yes ]; then
   [ "$(has_packages)" = yes ] || fail "the packages are not in $venv after their installation"
 fi
 
+unchecked=OFF
+[ "${1:-}" != --bench ] || unchecked=ON
 build=$root/build/python
 cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O2 -g1" \
   -DTIDEMARK_WERROR=ON -DTIDEMARK_PYTHON=ON -DTIDEMARK_TORCH=OFF -DTIDEMARK_TESTS=OFF -DTIDEMARK_TOOLS=OFF \
-  -DTIDEMARK_EXAMPLES=OFF -DTIDEMARK_PRETEND_DEVICE=ON -DPython_EXECUTABLE="$venv/bin/python3"
+  -DTIDEMARK_EXAMPLES=OFF -DTIDEMARK_PRETEND_DEVICE=ON -DTIDEMARK_PYTHON_UNCHECKED=$unchecked -DPython_EXECUTABLE="$venv/bin/python3"
 case ${1:-} in
   --build | --fuzz) targets=_native ;;
   --bench) targets="_native bench_python_core" ;;

@@ -64,6 +64,19 @@ bool IsAsKnown(const NumpyArray& there, const Array& array, const nb::handle dty
          std::equal(array.spec.shape.begin(), array.spec.shape.end(), there.shape);
 }
 
+// Whether the array, of this dtype, is the one that was written down, in the same place.
+bool IsAt(const Array& known, nb::handle object, Dtype dtype) {
+  const NumpyArray& array = MemoryOf(object);
+  const std::vector<int64_t>& shape = known.spec.shape;
+  if (known.data != static_cast<const std::byte*>(array.data) || known.spec.dtype != dtype || known.changes_early ||
+      !known.device.empty() || static_cast<size_t>(array.dimensions) != shape.size() ||
+      !std::equal(shape.begin(), shape.end(), array.shape)) {
+    return false;
+  }
+  if ((array.flags & ArrayInterface::kContiguous) != 0) return known.strides.empty();
+  return std::equal(known.strides.begin(), known.strides.end(), array.strides, array.strides + array.dimensions);
+}
+
 // Sets all but the dtype. Returns the flags.
 int PlaceInMemory(const nb::handle array, const nb::str& attribute, Array& out) {
   const nb::object capsule = nb::getattr(array, attribute);
@@ -107,13 +120,46 @@ Array ArrayOf(const nb::handle place) {
 
 }  // namespace
 
-void ArrayList::Append(nb::handle place) { arrays_.push_back(ArrayOf(place)); }
+ArrayList ArrayList::After() const {
+  ArrayList next;
+  if (is_as_before_ && same_ == before_->size()) {
+    next.before_ = before_;
+    next.names_before_ = names_before_;
+  }
+  return next;
+}
 
-void ArrayList::Replace(size_t index, nb::handle place) { arrays_.at(index) = ArrayOf(place); }
+void ArrayList::Differ() {
+  if (!is_as_before_) return;
+  const auto same = static_cast<std::ptrdiff_t>(same_);
+  arrays_.reserve(before_->size());
+  arrays_.assign(before_->begin(), before_->begin() + same);
+  names_.names.reserve(before_->size());
+  names_.names.assign(names_before_->names.begin(), names_before_->names.begin() + same);
+  names_.prefixes = names_before_->prefixes;
+  is_as_before_ = false;
+}
+
+void ArrayList::Append(nb::handle place) {
+  Array array = ArrayOf(place);
+  if (is_as_before_ && same_ < before_->size() && (*before_)[same_] == array) {
+    ++same_;
+    return;
+  }
+  Differ();
+  arrays_.push_back(std::move(array));
+  names_.names.emplace_back();
+}
+
+void ArrayList::Replace(size_t index, nb::handle place) {
+  Differ();
+  arrays_.at(index) = ArrayOf(place);
+  names_.names.at(index) = {};
+}
 
 nb::object ArrayList::At(size_t index) const {
-  if (index >= arrays_.size()) throw nb::index_error();
-  const Array& array = arrays_[index];
+  if (index >= size()) throw nb::index_error();
+  const Array& array = at(index);
   return nb::make_tuple(array.spec.name, std::string(GetDtypeInfo(array.spec.dtype).name), array.spec.shape,
                         reinterpret_cast<uint64_t>(array.data), array.strides, array.changes_early, array.device);
 }
@@ -126,12 +172,36 @@ nb::object ArrayList::AppendRun(const nb::dict& items, Py_ssize_t position, cons
   Dtype dtype = Dtype::kUint8;
   // To ask NumPy for the dtype and the place of an array takes longer than everything else here.
   bool is_as_known = false;
-  if (const size_t wanted = arrays_.size() + items.size(); wanted > arrays_.capacity()) {
-    arrays_.reserve(std::max(wanted, 2 * arrays_.capacity()));
+  // As an index into the prefixes before, and into those of this list; none: not looked for yet, or not there.
+  constexpr uint32_t kNone = 0xffffffff;
+  uint32_t prefix_before = kNone;
+  uint32_t own_prefix = kNone;
+  if (is_as_before_ && same_ < before_->size()) {
+    const uint32_t expected = names_before_->names[same_].prefix;
+    if (expected < names_before_->prefixes.size() && names_before_->prefixes[expected] == prefix) {
+      prefix_before = expected;
+    }
   }
   PyObject* key = nullptr;
   PyObject* item = nullptr;
+  // Whether it is an array that was expected. If so, it is written down.
+  const auto is_expected = [&](PyObject* of_array) {
+    if (!is_as_known || !is_as_before_ || writable || same_ == before_->size()) return false;
+    const Name& expected = names_before_->names[same_];
+    if (expected.key.ptr() != key || expected.prefix != prefix_before || last_dtype.ptr() != of_array ||
+        !IsAt((*before_)[same_], item, dtype)) {
+      return false;
+    }
+    owners.append(nb::handle(item));
+    ++same_;
+    return true;
+  };
   while (PyDict_Next(items.ptr(), &position, &key, &item) != 0) {
+    // First without a reference of its own, for most are so, and no code of Python runs meanwhile.
+    if (Py_TYPE(item) == reinterpret_cast<PyTypeObject*>(ndarray.ptr()) && is_as_known &&
+        is_expected(MemoryOf(item).dtype)) {
+      continue;
+    }
     // Borrowed from the dict, which Python may change when it is called.
     const nb::object name = nb::borrow(key);
     const nb::object array = nb::borrow(item);
@@ -144,6 +214,7 @@ nb::object ArrayList::AppendRun(const nb::dict& items, Py_ssize_t position, cons
       last_dtype = std::move(of_array);
       dtype = DtypeOf(nb::cast<std::string>(dtypes[last_dtype]), prefix);
     }
+    if (is_expected(last_dtype.ptr())) continue;
     Py_ssize_t bytes = 0;
     const char* const text = PyUnicode_AsUTF8AndSize(key, &bytes);
     if (text == nullptr) {
@@ -162,8 +233,23 @@ nb::object ArrayList::AppendRun(const nb::dict& items, Py_ssize_t position, cons
       is_as_known = IsAsKnown(MemoryOf(array), found, last_dtype, flags);
     }
     if (writable && (!found.strides.empty() || (flags & ArrayInterface::kWritable) == 0)) return other();
-    arrays_.push_back(std::move(found));
     owners.append(array);
+    if (is_as_before_ && same_ < before_->size() && names_before_->names[same_].key.is(name) &&
+        (*before_)[same_] == found) {
+      ++same_;  // the first of its dict
+      continue;
+    }
+    Differ();
+    if (own_prefix == kNone) {
+      own_prefix = static_cast<uint32_t>(names_.prefixes.size());
+      names_.prefixes.push_back(prefix);
+      if (const size_t wanted = arrays_.size() + items.size(); wanted > arrays_.capacity()) {
+        arrays_.reserve(std::max(wanted, 2 * arrays_.capacity()));
+        names_.names.reserve(arrays_.capacity());
+      }
+    }
+    arrays_.push_back(std::move(found));
+    names_.names.push_back({name, own_prefix});
   }
   return nb::none();
 }
@@ -171,10 +257,21 @@ nb::object ArrayList::AppendRun(const nb::dict& items, Py_ssize_t position, cons
 std::vector<size_t> ArrayList::IndicesIn(const nb::dict& names) const {
   std::vector<size_t> indices;
   if (names.size() == 0) return indices;
-  for (size_t i = 0; i < arrays_.size(); ++i) {
-    if (names.contains(arrays_[i].spec.name.c_str())) indices.push_back(i);
+  for (size_t i = 0; i < size(); ++i) {
+    if (names.contains(at(i).spec.name.c_str())) indices.push_back(i);
   }
   return indices;
+}
+
+std::shared_ptr<const std::vector<Array>> ArrayList::Share() {
+  if (!is_as_before_ || same_ < before_->size()) {
+    Differ();
+    same_ = arrays_.size();
+    before_ = std::make_shared<const std::vector<Array>>(std::exchange(arrays_, {}));
+    names_before_ = std::make_shared<const Names>(std::exchange(names_, {}));
+    is_as_before_ = true;
+  }
+  return before_;
 }
 
 }  // namespace tidemark::python

@@ -4,8 +4,9 @@
 #define TIDEMARK_PYTHON_NATIVE_ARRAY_PLACES_H_
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "nanobind/nanobind.h"
@@ -21,13 +22,21 @@ namespace tidemark::python {
 //
 // The memory stays that of the arrays: the caller keeps them alive. Every function needs the interpreter's lock, and
 // raises what `Raise` does for a dtype that cannot be stored.
+//
+// Most saves of a run are of the same arrays. A list that was made `After` another one expects the arrays of that, and
+// shares its memory until one of them is another, or lies elsewhere. So TreeState knows by one pointer that nothing has
+// changed. Nothing is taken over without comparison, for memory may have been released and be another array's.
 class ArrayList {
  public:
+  ArrayList() = default;
+  // An empty list that expects these.
+  ArrayList After() const;
+
   void Append(nanobind::handle place);
   void Replace(size_t index, nanobind::handle place);
   // The tuple of seven.
   nanobind::object At(size_t index) const;
-  size_t size() const { return arrays_.size(); }
+  size_t size() const { return is_as_before_ ? same_ : arrays_.size(); }
 
   // Appends the arrays of a dict from `position` on, which is 0 or what was returned, up to the first item that is
   // none: whose type is not `ndarray`, whose key is no str in UTF-8, whose dtype is not in `dtypes` ({dtype: name}),
@@ -41,11 +50,30 @@ class ArrayList {
   // The indices of those whose names are keys of the dict, ascending.
   std::vector<size_t> IndicesIn(const nanobind::dict& names) const;
 
-  const std::vector<Array>& arrays() const { return arrays_; }
-  std::vector<Array> Take() { return std::exchange(arrays_, {}); }
+  // The arrays, never null; the same object as that of the list before, if they are the same arrays.
+  std::shared_ptr<const std::vector<Array>> Share();
 
  private:
-  std::vector<Array> arrays_;
+  // Where the names come from: to compare two pointers tells that a name is the same.
+  struct Name {
+    nanobind::object key;  // of the dict; null: AppendRun has not made it
+    uint32_t prefix = 0;   // an index into Names::prefixes
+  };
+  struct Names {
+    std::vector<Name> names;  // one for each array
+    std::vector<std::string> prefixes;
+  };
+
+  const Array& at(size_t index) const { return is_as_before_ ? (*before_)[index] : arrays_.at(index); }
+  // Writes down what is as before, because something else follows.
+  void Differ();
+
+  std::shared_ptr<const std::vector<Array>> before_ = std::make_shared<const std::vector<Array>>();
+  std::shared_ptr<const Names> names_before_ = std::make_shared<const Names>();
+  bool is_as_before_ = true;
+  size_t same_ = 0;            // so many are as before
+  std::vector<Array> arrays_;  // all of them, if they are not as before
+  Names names_;
 };
 
 }  // namespace tidemark::python

@@ -108,13 +108,13 @@ absl::StatusOr<std::vector<State::Entry>> EntriesOf(const std::vector<Array>& ar
 
 }  // namespace
 
-absl::Status TreeState::SetEntries(std::vector<Array> arrays, std::vector<Value> values,
+absl::Status TreeState::SetEntries(std::shared_ptr<const std::vector<Array>> arrays, std::vector<Value> values,
                                    std::shared_ptr<DeviceTensors> devices) {
   AwaitStaging();
   devices_ = std::move(devices);
-  // Most saves of a run are of the same arrays, and comparing them is a tenth of the work.
-  const bool known =
-      std::exchange(entries_are_of_arrays_, false) && arrays == arrays_ && values.size() == values_.size();
+  // Most saves of a run are of the same arrays.
+  const bool known = std::exchange(entries_are_of_arrays_, false) && (arrays == arrays_ || *arrays == *arrays_) &&
+                     values.size() == values_.size();
   arrays_ = std::move(arrays);
   values_ = std::move(values);
   std::vector<Entry> of_values;
@@ -137,8 +137,8 @@ absl::Status TreeState::SetEntries(std::vector<Array> arrays, std::vector<Value>
     for (size_t i = 0; all_same && i < found.size(); ++i) mutable_entries()[first + i].host = found[i].host;
     return all_same;
   };
-  if (!known || !replace(arrays_.size(), of_values)) {
-    absl::StatusOr<std::vector<Entry>> found = EntriesOf(arrays_);
+  if (!known || !replace(own_arrays().size(), of_values)) {
+    absl::StatusOr<std::vector<Entry>> found = EntriesOf(own_arrays());
     if (!found.ok()) return found.status();
     std::move(of_values.begin(), of_values.end(), std::back_inserter(*found));
     if (!replace(0, *found)) SetDerivedEntries(*std::move(found));
@@ -147,7 +147,7 @@ absl::Status TreeState::SetEntries(std::vector<Array> arrays, std::vector<Value>
   return absl::OkStatus();
 }
 
-void TreeState::SetDestinations(std::vector<Array> arrays, std::vector<std::string> values,
+void TreeState::SetDestinations(std::shared_ptr<const std::vector<Array>> arrays, std::vector<std::string> values,
                                 std::vector<std::string> open, bool converts, std::shared_ptr<DeviceTensors> devices) {
   AwaitStaging();
   devices_ = std::move(devices);
@@ -163,9 +163,9 @@ void TreeState::SetDestinations(std::vector<Array> arrays, std::vector<std::stri
 
 bool TreeState::MayBeIn(const std::vector<Array>& arrays) const {
   absl::flat_hash_set<const std::byte*> places;
-  places.reserve(arrays_.size());
-  for (const Array& array : arrays_) places.insert(array.data);
-  return arrays_.empty() ||
+  places.reserve(own_arrays().size());
+  for (const Array& array : own_arrays()) places.insert(array.data);
+  return own_arrays().empty() ||
          std::any_of(arrays.begin(), arrays.end(), [&](const Array& array) { return places.contains(array.data); });
 }
 
@@ -182,7 +182,7 @@ void TreeState::CopyOfHost(size_t entry, std::byte* destination) const {
     std::memcpy(destination, host, bytes);
     return;
   }
-  const Array& array = arrays_[entry];
+  const Array& array = own_arrays()[entry];
   ForEachRun(array, bytes, [&](int64_t offset, uint64_t done, size_t run) {
     std::memcpy(destination + done, array.data + offset, run);
   });
@@ -191,7 +191,7 @@ void TreeState::CopyOfHost(size_t entry, std::byte* destination) const {
 absl::Status TreeState::CopyToHost(std::span<const CopyRequest> requests) {
   std::vector<DeviceTensors::Request> on_device;
   for (const CopyRequest& request : requests) {
-    if (request.entry < arrays_.size() && !arrays_[request.entry].device.empty()) {
+    if (request.entry < own_arrays().size() && !own_arrays()[request.entry].device.empty()) {
       on_device.push_back({request.entry, request.destination, entries()[request.entry].bytes});
     } else {
       CopyOfHost(request.entry, request.destination);
@@ -205,7 +205,7 @@ absl::StatusOr<std::unique_ptr<State::DeviceImage>> TreeState::CopyOnDevice(std:
   std::vector<size_t> on_device;
   absl::flat_hash_map<size_t, std::vector<std::byte>> host;
   for (const size_t entry : entries) {
-    if (arrays_[entry].device.empty()) {
+    if (own_arrays()[entry].device.empty()) {
       std::vector<std::byte>& copy = host[entry];
       copy.resize(this->entries()[entry].bytes);
       CopyOfHost(entry, copy.data());
@@ -231,7 +231,7 @@ absl::Status TreeState::PrepareRestore(std::span<const EntrySpec> saved) {
   receiving_.clear();
   received_.clear();
   differences_ = {};
-  absl::StatusOr<std::vector<Entry>> destinations = EntriesOf(arrays_);
+  absl::StatusOr<std::vector<Entry>> destinations = EntriesOf(own_arrays());
   if (!destinations.ok()) return destinations.status();
   absl::flat_hash_map<std::string_view, const EntrySpec*> by_name;
   by_name.reserve(saved.size());
@@ -241,10 +241,10 @@ absl::Status TreeState::PrepareRestore(std::span<const EntrySpec> saved) {
     if (by_name.contains(prefix + ".type")) has_entries.insert(prefix);
   }
   absl::flat_hash_set<std::string_view> known;
-  known.reserve(arrays_.size() + names_.size());
-  kept_.assign(arrays_.size(), false);
-  for (size_t i = 0; i < arrays_.size(); ++i) {
-    const Array& array = arrays_[i];
+  known.reserve(own_arrays().size() + names_.size());
+  kept_.assign(own_arrays().size(), false);
+  for (size_t i = 0; i < own_arrays().size(); ++i) {
+    const Array& array = own_arrays()[i];
     known.insert(array.spec.name);
     const auto found = by_name.find(array.spec.name);
     if (found == by_name.end()) {
@@ -291,7 +291,7 @@ absl::Status TreeState::PrepareRestore(std::span<const EntrySpec> saved) {
 }
 
 absl::Status TreeState::Receive(size_t index, std::span<const std::byte> bytes) {
-  if (index >= arrays_.size() || kept_[index]) {
+  if (index >= own_arrays().size() || kept_[index]) {
     Received& received = receiving_[entries()[index].spec.name];
     received.spec = entries()[index].spec;
     if (received.spec.kind == EntryKind::kBytes || received.spec.kind == EntryKind::kString) {
@@ -300,7 +300,7 @@ absl::Status TreeState::Receive(size_t index, std::span<const std::byte> bytes) 
     received.bytes.assign(bytes.begin(), bytes.end());
     return absl::OkStatus();
   }
-  const Array& array = arrays_[index];
+  const Array& array = own_arrays()[index];
   if (!array.device.empty()) {
     writes_.push_back({index, bytes});
     return absl::OkStatus();

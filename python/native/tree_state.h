@@ -55,13 +55,14 @@ class TreeState : public State {
   // For the next save: exactly these entries. Blocks until no overlapped save reads the earlier ones any more. The
   // structure counts as unchanged if only places and values differ. `devices` copies the arrays that are on devices;
   // null if there are none.
-  absl::Status SetEntries(std::vector<Array> arrays, std::vector<Value> values, std::shared_ptr<DeviceTensors> devices);
+  absl::Status SetEntries(std::shared_ptr<const std::vector<Array>> arrays, std::vector<Value> values,
+                          std::shared_ptr<DeviceTensors> devices);
 
   // For the next restore: it writes into `arrays`. For each of `values`, which are names, and for each entry whose name
   // begins with one of `open` and a dot, it keeps what the checkpoint has. So it does with `converts` for each of
   // `arrays` that has another floating-point dtype in the checkpoint, and Python converts it. `devices`: as above.
-  void SetDestinations(std::vector<Array> arrays, std::vector<std::string> values, std::vector<std::string> open,
-                       bool converts, std::shared_ptr<DeviceTensors> devices);
+  void SetDestinations(std::shared_ptr<const std::vector<Array>> arrays, std::vector<std::string> values,
+                       std::vector<std::string> open, bool converts, std::shared_ptr<DeviceTensors> devices);
 
   // False if all of the arrays lie elsewhere than all those of the last save or restore: they are of another state.
   bool MayBeIn(const std::vector<Array>& arrays) const;
@@ -86,13 +87,16 @@ class TreeState : public State {
   // Of an array in host memory.
   void CopyOfHost(size_t entry, std::byte* destination) const;
 
-  std::vector<Array> arrays_;           // the first entries, in their order
-  bool entries_are_of_arrays_ = false;  // of a save: entries() are what arrays_ and values_ ask for
+  const std::vector<Array>& own_arrays() const { return *arrays_; }
+
+  // The first entries, in their order.
+  std::shared_ptr<const std::vector<Array>> arrays_ = std::make_shared<const std::vector<Array>>();
+  bool entries_are_of_arrays_ = false;  // of a save: entries() are what own_arrays() and values_ ask for
   std::vector<Value> values_;           // of a save: the entries behind them
   std::vector<std::string> names_;
   std::vector<std::string> open_;
   bool converts_ = false;
-  std::vector<bool> kept_;  // of a restore: by index into arrays_, those that Python converts
+  std::vector<bool> kept_;  // of a restore: by index into own_arrays(), those that Python converts
   std::map<std::string, Received> receiving_;
   std::map<std::string, Received> received_;
   Differences differences_;

@@ -68,6 +68,7 @@ void BindTreeState(nb::module_& module) {
       "The memory itself, which must live as long as the result.");
   nb::class_<ArrayList>(module, "ArrayList")
       .def(nb::init<>())
+      .def("after", &ArrayList::After, "An empty list that expects these arrays, if they were shared with a state.")
       .def("append", &ArrayList::Append)
       .def("append_run", &ArrayList::AppendRun)
       .def("indices_in", &ArrayList::IndicesIn)
@@ -80,7 +81,7 @@ void BindTreeState(nb::module_& module) {
       .def(
           "set_entries",
           [](TreeState& state, ArrayList& arrays, const std::vector<ValueTuple>& values, nb::object devices) {
-            std::vector<Array> native_arrays = arrays.Take();
+            std::shared_ptr<const std::vector<Array>> native_arrays = arrays.Share();
             std::vector<Value> native_values = ValuesOf(values);
             std::shared_ptr<DeviceTensors> native_devices = DevicesOf(std::move(devices));
             absl::Status status;
@@ -90,19 +91,19 @@ void BindTreeState(nb::module_& module) {
             }
             RaiseUnlessOk(status);
           },
-          "arrays"_a, "values"_a, "devices"_a.none() = nb::none(), "Leaves `arrays` empty.")
+          "arrays"_a, "values"_a, "devices"_a.none() = nb::none())
       .def(
           "set_destinations",
           [](TreeState& state, ArrayList& arrays, std::vector<std::string> values, std::vector<std::string> open,
              bool converts, nb::object devices) {
-            std::vector<Array> native_arrays = arrays.arrays();
+            std::shared_ptr<const std::vector<Array>> native_arrays = arrays.Share();
             std::shared_ptr<DeviceTensors> native_devices = DevicesOf(std::move(devices));
             const Unlocked unlocked;
             state.SetDestinations(std::move(native_arrays), std::move(values), std::move(open), converts,
                                   std::move(native_devices));
           },
           "arrays"_a, "values"_a, "open"_a, "converts"_a = false, "devices"_a.none() = nb::none())
-      .def("may_be_in", [](const TreeState& state, ArrayList& arrays) { return state.MayBeIn(arrays.arrays()); })
+      .def("may_be_in", [](const TreeState& state, ArrayList& arrays) { return state.MayBeIn(*arrays.Share()); })
       .def("await_staging",
            [](const TreeState& state) {
              const Unlocked unlocked;

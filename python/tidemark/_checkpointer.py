@@ -68,6 +68,7 @@ class Checkpointer(StepRecords):
         self._monitors: list[HealthMonitor] = []  # keeps them alive
         self._evaluations = object()  # tells the calls of its evaluators from those of others
         self._state = _native.TreeState()
+        self._arrays = _native.ArrayList()  # of the last save: names and places
         options = {
             "directory": self.path, "create": create, "save_interval_steps": save_interval_steps,
             "save_on_steps": list(save_on_steps), "save_interval_seconds": float(save_interval_seconds),
@@ -145,7 +146,7 @@ class Checkpointer(StepRecords):
 
     def _gather(self, state: Any) -> None:
         """Has the native state refer to this one, and keeps the owners of its arrays."""
-        tree = Tree(state, writable=False)
+        tree = Tree(state, writable=False, before=self._arrays)
         values = tree.entries_of_values()
         self._state.await_staging()
         # Before there can be a save that reads their memory. A conversion puts its copies in their places.
@@ -153,6 +154,7 @@ class Checkpointer(StepRecords):
         self._owners = tree.owners
         self._on_devices = tree.on_devices(self._streams)
         self._state.set_entries(tree.arrays, values, self._on_devices)
+        self._arrays = tree.arrays
 
     def _forget_arrays(self) -> None:
         """No save reads them any more."""

@@ -64,10 +64,10 @@ def bare_name(name: str) -> str:
 
 
 class Tree:
-    """A state, walked once: for one save or one restore."""
+    """A state, walked once: for one save or one restore. `before`: the arrays of the save before, which makes it quicker."""
 
-    def __init__(self, state: Any, *, writable: bool) -> None:
-        self.arrays = _native.ArrayList()
+    def __init__(self, state: Any, *, writable: bool, before: _native.ArrayList | None = None) -> None:
+        self.arrays = _native.ArrayList() if before is None else before.after()
         self.owners: list[Any] = []  # keeps the memory of `arrays` alive
         self._on_devices: list[int] = []  # indices of those on devices
         self.values: dict[str, tuple[Any, _Set]] = {}

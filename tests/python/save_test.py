@@ -334,6 +334,69 @@ def test_names_of_an_objects_values_may_be_any_string(checkpointer):
         assert found.state_dict() == state
 
 
+class ChangingState:
+    """A state of arrays and numbers in two levels, which random changes keep so."""
+
+    def __init__(self, seed):
+        self.chance = random.Random(seed)
+        self.state = {letter: {"fixed": self.array(), "w": self.array(), "b": self.array()} for letter in "abc"}
+
+    def array(self):
+        dtype = self.chance.choice([np.float32, np.float64, np.int16])
+        whole = np.arange(self.chance.randrange(1, 30), dtype=dtype) + self.chance.randrange(9)
+        return self.chance.choice([whole, whole[::-1], whole[::2], whole.reshape(1, -1), np.array(whole[0])])
+
+    def shuffle(self, items):
+        pairs = list(items.items())
+        self.chance.shuffle(pairs)
+        items.clear()
+        items.update(pairs)
+
+    def change(self):
+        part = self.chance.choice(list(self.state.values()))
+        name = self.chance.choice(["w", "b", "n"])
+        self.chance.choice([
+            lambda: part.pop(name, None),
+            lambda: part.update({name: self.array()}),
+            lambda: part.update({name: self.chance.randrange(100)}),
+            lambda: part.update({name: part["fixed"].copy()}),
+            lambda: part.update({name: part.pop("w", 0)}),
+            lambda: part.update(fixed=part["fixed"][:1] if part["fixed"].ndim else self.array()),
+            lambda: part.update(fixed=part["fixed"].reshape(-1, 1)),
+            lambda: part["fixed"].fill(self.chance.randrange(100)),
+            lambda: self.shuffle(part),
+            lambda: self.shuffle(self.state),
+            lambda: self.state.update({self.chance.choice("xyz"): self.state.popitem()[1]}),
+            lambda: self.state.update({self.chance.choice("xyz"): part})])()  # the same dict, under another name
+
+    def flat(self):
+        return {f"{letter}.{name}": value for letter, part in self.state.items() for name, value in part.items()}
+
+
+def test_every_change_of_a_state_between_two_saves_is_stored(checkpointer):
+    seed = random.randrange(2**31)
+    changing = ChangingState(seed)
+    for step in range(1, 80):
+        for _ in range(changing.chance.randrange(3)):
+            changing.change()
+        checkpointer.save(step, changing.state).committed.result(60)
+        with tidemark.open(checkpointer.path, step) as opened:
+            found = {name: opened.get_tensor(name) for name in opened.keys()}
+            found.update({name: opened.get_value(name) for name in opened.value_keys()})
+        wanted = changing.flat()
+        assert found.keys() == wanted.keys(), f"seed {seed}, step {step}"
+        for name, value in wanted.items():
+            np.testing.assert_array_equal(found[name], value, strict=isinstance(value, np.ndarray), err_msg=f"seed {seed}, step {step}")
+
+
+def test_an_array_that_moves_to_the_dict_before_is_stored_by_its_new_name(checkpointer):
+    first, second = np.ones(2), np.zeros(3)
+    checkpointer.save(1, {"a": {"v": first}, "b": {"w": second}}).committed.result(60)
+    checkpointer.save(2, {"a": {"v": first, "w": second}, "b": {"v": first}}).committed.result(60)
+    with tidemark.open(checkpointer.path, 2) as opened:
+        assert sorted(opened.keys()) == ["a.v", "a.w", "b.v"]
+
+
 def test_an_array_that_was_reshaped_or_resized_is_stored_as_it_is_then(checkpointer):
     array, other = np.arange(6), np.arange(4)
     state = {"other": other, "a": array}
