@@ -113,6 +113,17 @@ def test_tensors_without_host_memory_are_refused_by_name(checkpointer):
         checkpointer.save(1, {"t": torch.empty(3, device="meta")})
     with pytest.raises(tidemark.errors.UnimplementedError, match="'t' is a sparse"):
         checkpointer.save(1, {"t": torch.ones(3).to_sparse()})
+    with pytest.raises(tidemark.errors.UnimplementedError, match="'t' is a sparse or quantised tensor"):
+        checkpointer.save(1, {"t": torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)})
+
+
+class Wrapped(torch.Tensor):
+    """A tensor whose elements are elsewhere, as those of a DTensor are."""
+
+
+def test_a_subclass_of_tensor_is_refused_by_name(checkpointer):
+    with pytest.raises(tidemark.UnsupportedTypeError, match="'t' is a torch_test.Wrapped, a tensor without memory of its own"):
+        checkpointer.save(1, {"t": torch.ones(3).as_subclass(Wrapped)})
 
 
 def test_another_model_is_a_mismatch_with_names(checkpointer):
