@@ -346,7 +346,7 @@ absl::StatusOr<std::vector<int64_t>> AsyncCheckpointer::DiscardAfter(int64_t ste
 
 absl::Status AsyncCheckpointer::WaitUntilEvaluated() {
   return Guarded("WaitUntilEvaluated", [&]() -> absl::Status {
-    if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
+    if (absl::Status status = impl_->CheckMayAwaitEvaluators(); !status.ok()) return status;
     impl_->Settle();
     impl_->stream->DrainEvaluators();
     return impl_->housekeeper->Flush();
@@ -356,7 +356,7 @@ absl::Status AsyncCheckpointer::WaitUntilEvaluated() {
 absl::Status AsyncCheckpointer::WaitUntilEvaluated(absl::Time time) {
   const Deadline deadline = Deadline::At(time);
   return Guarded("WaitUntilEvaluated", [&]() -> absl::Status {
-    if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
+    if (absl::Status status = impl_->CheckMayAwaitEvaluators(); !status.ok()) return status;
     std::vector<std::string> running;
     if (impl_->staging_thread != nullptr && !impl_->staging_thread->DrainUntil(deadline)) {
       running.emplace_back("the copy of a state");

@@ -351,6 +351,13 @@ void AsyncCheckpointer::Impl::CloseAndLeave() {
   if (!closed_down || !closed_down->ready()) Abandon();
 }
 
+absl::Status AsyncCheckpointer::Impl::CheckMayAwaitEvaluators() const {
+  if (absl::Status status = CheckOpen(); !status.ok()) return status;
+  if (!OnOwnThread()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "wait until evaluated: called by a callback or an evaluator, which it would wait for");
+}
+
 bool AsyncCheckpointer::Impl::OnOwnThread() const {
   if (housekeeper->OnOwnThread()) return true;
   if (save_deadlines != nullptr && save_deadlines->OnOwnThread()) return true;

@@ -63,6 +63,7 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
 
   // kFailedPrecondition: after Close, or in a forked child.
   absl::Status CheckOpen() const;
+  absl::Status CheckMayAwaitEvaluators() const;  // also kFailedPrecondition: OnOwnThread()
 
   // `last`: the state, where this is the last save, of which evaluators may not come to their end.
   absl::Status CheckSave(int64_t step, const SaveRequest& save, const State* last = nullptr) const;

@@ -239,7 +239,7 @@ class AsyncCheckpointer {
 
   // Blocks until the evaluators have finished their snapshots and the results are recorded. Returns the first error of
   // recording, which is tried again. At the deadline kDeadlineExceeded names the saves and evaluators that still run; it
-  // has kSaveRunsPayload if a save is among them.
+  // has kSaveRunsPayload if a save is among them. In an evaluator or a callback: kFailedPrecondition.
   absl::Status WaitUntilEvaluated();
   absl::Status WaitUntilEvaluated(absl::Time deadline);
 
