@@ -59,11 +59,15 @@ def _name_of(dtype: Any, name: str) -> str:
     return dtype_names.setdefault(dtype, dtype.name)
 
 
-def place_of_numpy(value: Any, name: str, writable: bool, changes_early: bool) -> NumpyPlace:
-    """As `place_of`, of an array of NumPy."""
+def refuse_masked(value: Any, name: str) -> None:
     if type(value).__module__ != "numpy" and hasattr(value, "mask") and isinstance(value, sys.modules["numpy"].ma.MaskedArray):
         raise UnsupportedTypeError(f"'{name}' is a masked array, whose mask would be lost. Give the state its parts: "
                                    f"array.data and array.mask")
+
+
+def place_of_numpy(value: Any, name: str, writable: bool, changes_early: bool) -> NumpyPlace:
+    """As `place_of`, of an array of NumPy."""
+    refuse_masked(value, name)
     dtype = value.dtype
     stored = dtype_names.get(dtype) or _name_of(dtype, name)
     if writable:
@@ -74,13 +78,17 @@ def place_of_numpy(value: Any, name: str, writable: bool, changes_early: bool) -
     return name, stored, value, changes_early
 
 
-def _place_of_torch(value: Any, name: str, writable: bool, changes_early: bool) -> TorchPlace:
+def refuse_unless_plain_tensor(value: Any, name: str) -> None:
     torch = sys.modules["torch"]
     if value.layout != torch.strided or value.is_quantized:
         raise UnimplementedError(f"'{name}' is a sparse or quantised tensor, which cannot be stored")
     if type(value) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer if hasattr(torch.nn, "Buffer") else torch.Tensor):
         raise UnsupportedTypeError(f"'{name}' is a {type(value).__module__}.{type(value).__qualname__}, a tensor without "
                                    f"memory of its own. Give the state its parts")
+
+
+def _place_of_torch(value: Any, name: str, writable: bool, changes_early: bool) -> TorchPlace:
+    refuse_unless_plain_tensor(value, name)
     if value.is_conj() or value.is_neg():
         raise UnimplementedError(f"'{name}' is a lazy conjugate: use tensor.resolve_conj().resolve_neg()")
     dtype = _TORCH_NAMES.get(str(value.dtype))

@@ -19,15 +19,17 @@ from ._futures import SLICE, Future, Notifier, SaveHandle, in_slices
 from ._health import HealthMonitor
 from ._observer import CheckpointObserver, logger
 from ._options import (
-    AdaptivePeriod, Retention, SaveQuestion, Tuning, mismatch, options_of, raise_interruption, restore_options, save_rule)
+    AdaptivePeriod, Retention, SaveQuestion, Tuning, left_out_by, mismatch, options_of, raise_interruption, restore_options,
+    save_rule)
 from ._records import StepRecords
 from ._statistics import Statistics, statistics
 from ._step_info import RestoreReport, StepInfo, step_info
-from ._tree import Tree
+from ._tree import Tree, copy_of_containers
 from .errors import (
     DeadlineExceededError, Error, FailedPreconditionError, InternalError, InvalidArgumentError, from_status)
 
 F = TypeVar("F", bound=EvaluatorFunction)
+T = TypeVar("T")
 
 
 class Checkpointer(StepRecords):
@@ -295,20 +297,22 @@ class Checkpointer(StepRecords):
     def resume(self, state: Any, *, healthy_only: bool = False, only: Sequence[str] = (),
                renames: Sequence[tuple[str, str]] = (), allow_missing: bool = False, allow_unexpected: bool = False,
                convert_dtypes: bool = False, accept: Callable[[StepInfo], bool] | None = None,
-               evaluations_timeout: float = 300.0) -> int:
+               evaluations_timeout: float = 300.0, device: Any = None) -> int:
         """Fills the state from the highest committed step, and returns the step to train next: that step + 1.
 
-        Returns 0, with the state untouched, in a fresh run. Stop the training on any exception. MismatchError: the
-        checkpoint does not fit.
+        Returns 0, with the state untouched, in a fresh run. Stop the training on any exception. The options are those of
+        `restore`. MismatchError: the checkpoint does not fit.
         """
         native = self._require()
         options = restore_options(healthy_only, only, renames, allow_missing, allow_unexpected, accept, evaluations_timeout)
-        return int(self._fill(state, options, convert_dtypes, lambda destination: native.resume(destination, options)))
+        return int(self._fill(Tree(state, writable=True, device=device), options, convert_dtypes,
+                              lambda destination: native.resume(destination, options)))
 
     def restore(self, state: Any, step: int | str = "latest", *, healthy_only: bool = False, only: Sequence[str] = (),
                 renames: Sequence[tuple[str, str]] = (), allow_missing: bool = False,
                 allow_unexpected: bool = False, convert_dtypes: bool = False,
-                accept: Callable[[StepInfo], bool] | None = None, evaluations_timeout: float = 300.0) -> RestoreReport:
+                accept: Callable[[StepInfo], bool] | None = None, evaluations_timeout: float = 300.0,
+                device: Any = None) -> RestoreReport:
         """Fills the state from a step: a number, "latest", "latest-healthy", "best:METRIC" or "tag:NAME".
 
         `only` are patterns of names with "*" and "?"; `renames` are (name in the checkpoint, name in the state). Arrays
@@ -316,19 +320,41 @@ class Checkpointer(StepRecords):
         true. `healthy_only` first waits for evaluations, at most `evaluations_timeout` seconds. `convert_dtypes`: an array
         may have another floating-point dtype than in the checkpoint; that takes memory for those that have.
 
+        A tensor on the meta device, also a parameter or buffer of a module, is replaced by one in memory: on `device`, as
+        PyTorch names it, by default the CPU. Tied ones stay tied, and an optimizer of the state gets the new parameters.
+        If the restore fails, they stay as they were. So do buffers that are not persistent, with a warning: no
+        checkpoint has them.
+
         NotFoundError: there is no such step. MismatchError: it does not fit. DataLossError: it is damaged.
         InternalError: `accept` raised.
         """
         native = self._require()
         options = restore_options(healthy_only, only, renames, allow_missing, allow_unexpected, accept, evaluations_timeout)
-        report = self._fill(state, options, convert_dtypes,
+        report = self._fill(Tree(state, writable=True, device=device), options, convert_dtypes,
                             lambda destination: native.restore(destination, str(step), options))
         report["info"] = step_info(report["info"])
         return RestoreReport(**report)
 
-    def _fill(self, state: Any, options: dict[str, Any], convert_dtypes: bool, restore: Any) -> Any:
+    def load(self, step: int | str = "latest", *, like: T, healthy_only: bool = False, only: Sequence[str] = (),
+             renames: Sequence[tuple[str, str]] = (), allow_missing: bool = False, allow_unexpected: bool = False,
+             convert_dtypes: bool = False, accept: Callable[[StepInfo], bool] | None = None,
+             evaluations_timeout: float = 300.0, device: Any = None) -> T:
+        """A new state with the structure of `like`, filled from a step. Options and errors are those of `restore`.
+
+        Containers, arrays and values are new, and those of `like` do not change. An array has the shape, the dtype and the
+        device of the one in `like`; of a tensor on the meta device only shape and dtype count, and `device` says where the new
+        one lies. What the options leave out is the same object as in `like`. Modules, optimizers, generators and other
+        objects with state cannot be made anew: they are in both states, and are restored in place.
+        """
+        native = self._require()
+        options = restore_options(healthy_only, only, renames, allow_missing, allow_unexpected, accept, evaluations_timeout)
+        made = copy_of_containers(like)
+        self._fill(Tree(made, writable=True, device=device, of_all=True), options, convert_dtypes,
+                   lambda destination: native.restore(destination, str(step), options))
+        return made  # type: ignore[no-any-return]
+
+    def _fill(self, tree: Tree, options: dict[str, Any], convert_dtypes: bool, restore: Any) -> Any:
         self._state.await_staging()
-        tree = Tree(state, writable=True)
         # By the native state a later `_save_and_close` knows that the training went back. Another one is there for comparison.
         destination = self._state if self._state.may_be_in(tree.arrays) else _native.TreeState()
         # Entries of the package itself may be there, whatever the state is.
@@ -345,7 +371,8 @@ class Checkpointer(StepRecords):
         finally:
             if on_devices is not None:
                 on_devices.release()
-        tree.assign(destination.take_received())
+        if result:  # not of a fresh run
+            tree.assign(destination.take_received(), left_out_by(destination, options["only"]))
         return result
 
     def set_save_interval(self, steps: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Union
 from . import _arrays, _codec, _native
 from ._devices import Streams
 from ._observer import logger
-from ._options import mismatch
+from ._options import left_out_by, mismatch
 from ._tree import Tree, object_state
 from .errors import InvalidArgumentError
 
@@ -89,14 +89,14 @@ class Snapshot(Mapping[str, Any]):
         return f"<tidemark.Snapshot of step {self.step}, {len(self)} entries>"
 
     def restore(self, state: Any, *, only: Sequence[str] = (), renames: Sequence[tuple[str, str]] = (),
-                allow_missing: bool = False, convert_dtypes: bool = False) -> None:
+                allow_missing: bool = False, convert_dtypes: bool = False, device: Any = None) -> None:
         """Fills a state from the snapshot, as `Checkpointer.restore` does: `snapshot.restore({"model": model})`.
 
         Entries that the state lacks are passed over. An overlapped save must not read the state's arrays: call
         `Checkpointer.wait_until_staged` before. MismatchError: the snapshot lacks entries of the state, and
         `allow_missing` is off, or has others in their place; nothing of the state has been touched.
         """
-        tree = Tree(state, writable=True)
+        tree = Tree(state, writable=True, device=device)
         destination = _native.TreeState()
         destination.set_destinations(tree.arrays, [*tree.values, *tree.objects], list(tree.objects), convert_dtypes,
                                      tree.on_devices(None))
@@ -105,7 +105,7 @@ class Snapshot(Mapping[str, Any]):
             self._native.restore(destination, options)
         except InvalidArgumentError as error:
             raise mismatch(error, destination, options) from None
-        tree.assign(destination.take_received())
+        tree.assign(destination.take_received(), left_out_by(destination, only))
 
     def export_safetensors(self, path: str | os.PathLike[str], *, entries: Sequence[str] = (),
                            renames: Sequence[tuple[str, str]] = (), dtype: str = "", replace: bool = False) -> None:

@@ -149,6 +149,12 @@ def mismatch(error: InvalidArgumentError, destination: _native.TreeState, option
     return error
 
 
+def left_out_by(destination: _native.TreeState, only: Sequence[str]) -> Callable[[str], bool]:
+    """Whether the last restore has left the entry of that name as it was in the state."""
+    missing = frozenset(destination.differences()[0])
+    return lambda name: name in missing or (len(only) > 0 and not matches(name, only))
+
+
 class TrainerFunction:
     """A function of the trainer, as the native module takes it: it returns exactly a bool or a float.
 

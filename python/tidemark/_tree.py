@@ -1,6 +1,7 @@
 """A state as flat entries. A state is a tree of containers, arrays, values and objects with state.
 
-- An array (NumPy, PyTorch) is an entry of its own. A restore writes into it.
+- An array (NumPy, PyTorch) is an entry of its own. A restore writes into it, or, if it is on the meta device, puts a new
+  one in its place.
 - A dict, list, tuple or dataclass that holds an array or an object with state is walked. The parts of a path are joined
   by dots, so {"model": {"weight": w}} has the entry "model.weight".
 - A module (an object with named_parameters) is the dict of its state_dict(): a restore writes into its tensors.
@@ -12,6 +13,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import sys
@@ -19,6 +21,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import _arrays, _codec, _devices, _native, _optimizers
+from ._new_arrays import NewArrays
 from ._rng import adapter_of, is_torch_generator, set_torch_generator, torch_generator_bytes
 from .errors import DataLossError, Error, InvalidArgumentError, UnsupportedTypeError
 
@@ -63,16 +66,50 @@ def bare_name(name: str) -> str:
     return ".".join(parts[1:] if len(parts) > 1 and parts[0] == "module" else parts)
 
 
-class Tree:
-    """A state, walked once: for one save or one restore. `before`: the arrays of the save before, which makes it quicker."""
+def copy_of_containers(value: Any, above: tuple[int, ...] = ()) -> Any:
+    """The same state in new dicts, lists, tuples and dataclasses. What they hold is not copied."""
+    if (type(value) in _SCALARS or _codec.is_registered(value) or _arrays.is_array(value) or has_state(value)
+            or adapter_of(value) is not None or is_torch_generator(value)):
+        return value
+    if id(value) in above:
+        raise InvalidArgumentError("a container of the state contains itself")
+    above = (*above, id(value))
+    made: Any
+    if isinstance(value, dict):
+        made = copy.copy(value)
+        for key, item in value.items():
+            made[key] = copy_of_containers(item, above)
+        return made
+    if isinstance(value, (list, tuple)):
+        items = [copy_of_containers(item, above) for item in value]
+        if isinstance(value, list):
+            made = copy.copy(value)
+            made[:] = items
+            return made
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    if _is_record(value):
+        made = copy.copy(value)
+        for field in dataclasses.fields(value):
+            object.__setattr__(made, field.name, copy_of_containers(getattr(value, field.name), above))
+        return made
+    return value
 
-    def __init__(self, state: Any, *, writable: bool, before: _native.ArrayList | None = None) -> None:
+
+class Tree:
+    """A state, walked once: for one save or one restore. `before`: the arrays of the save before, which makes it quicker.
+
+    `device`, `of_all`: of a restore, those of its NewArrays.
+    """
+
+    def __init__(self, state: Any, *, writable: bool, before: _native.ArrayList | None = None, device: Any = None,
+                 of_all: bool = False) -> None:
         self.arrays = _native.ArrayList() if before is None else before.after()
         self.owners: list[Any] = []  # keeps the memory of `arrays` alive
         self._on_devices: list[int] = []  # indices of those on devices
         self.values: dict[str, tuple[Any, _Set]] = {}
         self.objects: dict[str, Any] = {}
         self._writable = writable
+        self._new = NewArrays(device, of_all)
         self._ndarray: Any = getattr(sys.modules.get("numpy"), "ndarray", None)
         self._parameters = self._parameter_names(state)
         if not isinstance(state, dict) and not _is_record(state):
@@ -95,7 +132,7 @@ class Tree:
 
     def _walk(self, value: Any, path: str, put: _Set) -> None:
         if _arrays.is_array(value):
-            self._add_array(value, path)
+            self._add_array(self._new.instead_of(value, path, put) if self._writable else value, path)
         elif type(value) in _SCALARS:
             self.values[path] = (value, put)
         elif is_module(value) and not _codec.is_registered(value):
@@ -123,10 +160,12 @@ class Tree:
     def _walk_module(self, module: Any, path: str) -> None:
         parameters = {bare_name(name) for name, _ in module.named_parameters()}
         extra: dict[str, Any] = {}
-        for key, value in module.state_dict().items():
+        state = module.state_dict()
+        instead_of = self._new.of_module(module, state, path, bare_name) if self._writable else lambda name, value: value
+        for key, value in state.items():
             name = bare_name(key)
             if _arrays.is_array(value):
-                self._add_array(value, f"{path}.{name}", changes_early=name not in parameters)
+                self._add_array(instead_of(name, value), f"{path}.{name}", changes_early=name not in parameters)
             else:
                 extra[key] = value
         if extra:
@@ -147,7 +186,7 @@ class Tree:
     def _walk_children(self, value: Any, path: str, put: _Set) -> None:
         prefix = f"{path}." if path else ""
         if isinstance(value, dict):
-            plain = type(value) is dict and self._ndarray is not None
+            plain = type(value) is dict and self._ndarray is not None and not self._new.of_all
             for key, item in self._add_plain_arrays(value, prefix) if plain else value.items():
                 if type(key) not in (str, int):
                     raise _codec.unsupported(f"{prefix}{key} (the key)", key)
@@ -169,9 +208,11 @@ class Tree:
             for i, item in enumerate(value):
                 self._walk(item, f"{prefix}{i}", lambda new, i=i: replace(i, new))  # type: ignore[misc]
         else:
+            # A frozen one that the restore has made may be changed.
+            set_field: Any = object.__setattr__ if self._new.of_all and value.__dataclass_params__.frozen else setattr
             for field in dataclasses.fields(value):
                 self._walk(getattr(value, field.name), f"{prefix}{field.name}",
-                           lambda new, name=field.name: setattr(value, name, new))  # type: ignore[misc]
+                           lambda new, name=field.name: set_field(value, name, new))  # type: ignore[misc]
 
     def on_devices(self, streams: _devices.Streams | None) -> _devices.DeviceTensors | None:
         """Those of `arrays` that are on devices; None: there are none. On the thread whose work on the devices comes first."""
@@ -225,8 +266,9 @@ class Tree:
 
     # Restoring.
 
-    def assign(self, received: dict[str, tuple[str, str, list[int], bytearray]]) -> None:
-        """Sets the values and objects to what a restore received. Decodes everything before it sets anything."""
+    def assign(self, received: dict[str, tuple[str, str, list[int], bytearray]], left_out: Callable[[str], bool]) -> None:
+        """Sets the values and objects to what a restore received, and puts new arrays in their places, except those whose
+        names it has left out. Decodes everything before it sets anything."""
         def no_array(name: str) -> object:
             raise KeyError(name)
 
@@ -238,6 +280,7 @@ class Tree:
                    if path in received or f"{path}.type" in received]
         for owner, array in converted:
             _arrays.convert(owner, array)
+        self._new.put(left_out, list(self.objects.values()))
         for put, value in values:
             put(value)
         for value, state in objects:

@@ -448,3 +448,12 @@ def test_tensors_are_made_in_host_memory_whatever_the_default_device_is(monkeypa
     empty = torch.empty
     monkeypatch.setattr(torch, "empty", lambda *size, device=DEVICES[0], **options: empty(*size, device=device, **options))
     assert _arrays.new_array("pt", "float32", [3]).device.type == "cpu"
+
+
+def test_a_module_on_meta_is_made_on_the_device_that_is_named(checkpointer):
+    module = torch.nn.Linear(3, 2)
+    checkpointer.save(1, {"model": module, "more": numbers()}).committed.result(60)
+    made = {"model": torch.nn.Linear(3, 2, device="meta"), "more": torch.empty(KB, device="meta")}
+    checkpointer.restore(made, device=DEVICES[1])
+    assert {str(tensor.device) for tensor in (*made["model"].parameters(), made["more"])} == {str(DEVICES[1])}
+    assert torch.equal(to_host(made["model"].weight.detach()), module.weight) and torch.equal(to_host(made["more"]), numbers())

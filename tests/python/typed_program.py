@@ -33,6 +33,8 @@ def train(store: str) -> int:
         print(best.step, best.metrics, statistics.saves_committed, validate.__name__)
         before: tidemark.Snapshot = tidemark.capture(state)
         before.restore(state, only=["weights"])
+        loaded: dict[str, object] = checkpointer.load("latest", like={"weights": weights}, allow_unexpected=True)
+        print(loaded["weights"])
         discarded: list[int] = checkpointer.discard_after(4)
         print(discarded, checkpointer.committed(4).result())
     with tidemark.open(store, "best:validation/loss") as opened:
