@@ -20,6 +20,7 @@ from ._futures import Future, SaveHandle
 from ._health import Divergence, HealthMonitor
 from ._observer import CheckpointObserver
 from ._options import AdaptivePeriod, AwaitEvaluation, KeepBest, Retention, SaveQuestion, Tuning
+from ._pickled import Pickled
 from ._preemption import PreemptionGuard, PreemptionReport
 from ._reader import Damage, SavePhase, Slice, Step, VerifyReport, open, phases, references, steps, verify  # noqa: A004
 from ._rng import rng
@@ -31,7 +32,7 @@ from .errors import AlreadyHeldError, DataLossError, Error, MismatchError, NotFo
 __all__ = [
     "AdaptivePeriod", "AlreadyHeldError", "AsyncTrainer", "AwaitEvaluation", "BestFile", "CheckpointObserver",
     "Checkpointer", "Damage", "DataLossError", "Divergence", "DurationHistogram", "Error", "Evaluation", "Future",
-    "HealthMonitor", "KeepBest", "MismatchError", "NotFoundError", "PreemptionGuard", "PreemptionReport",
+    "HealthMonitor", "KeepBest", "MismatchError", "NotFoundError", "Pickled", "PreemptionGuard", "PreemptionReport",
     "RestoreReport", "Retention", "RetentionDecision", "SaveHandle", "SavePhase", "SaveQuestion", "Slice", "Snapshot",
     "Statistics", "Step", "StepInfo", "TrainingReport", "Tuning", "UnsupportedTypeError", "Verdict", "VerifyReport",
     "WorkerReport", "capture", "errors", "export_safetensors", "follow", "open", "phases", "references", "register",

@@ -1,4 +1,5 @@
-"""Values as text: JSON that says what plain JSON cannot. Reading never imports or calls anything by name.
+"""Values as text: JSON that says what plain JSON cannot. Reading never imports or calls anything by name: _pickled.py does,
+for the keys that ask for it.
 
 A value that JSON knows is itself. Every other one is an object with one key, "$" and the kind:
 
@@ -52,11 +53,15 @@ def is_registered(value: object) -> bool:
 
 def unsupported(path: str, value: object) -> UnsupportedTypeError:
     kind = f"{type(value).__module__}.{type(value).__qualname__}"
+    if kind == "tidemark._pickled.Pickled":
+        return UnsupportedTypeError(f"'{path}' is a tidemark.Pickled where none can be: put it into a dict, list, tuple or "
+                                    f"dataclass of the state, and not into a set, a key, or what state_dict() returns")
     if kind.startswith("jaxlib."):
         return UnsupportedTypeError(f"'{path}' is a {kind}: save arrays of JAX with tidemark.jax.save")
     return UnsupportedTypeError(
         f"'{path}' is a {kind}, which cannot be stored. Register a codec with tidemark.register({kind}, encode, decode), "
-        f"give the object state_dict() and load_state_dict(), or leave it out of the state")
+        f"give the object state_dict() and load_state_dict(), leave it out of the state, or have it pickled, which only code "
+        f"that trusts the checkpoint can read: tidemark.Pickled(object)")
 
 
 def encode(value: object, path: str, array: Callable[[object, str], bool]) -> Any:
@@ -157,6 +162,8 @@ def _decode_kind(kind: str, content: Any, arrays: Callable[[str], object]) -> An
             return numpy.frombuffer(base64.b64decode(data), dtype=numpy.dtype(spelling), count=1)[0]
         except SystemError as error:  # numbers beyond Unicode in a text
             raise DataLossError(f"a stored value of the dtype '{spelling}' cannot be read: {error}") from error
+    if kind == "$pickled":
+        raise UnsupportedTypeError("a value of the checkpoint was pickled, and can be read by a tidemark.Pickled only")
     if kind == "$registered":
         name, inner = content
         if name not in _decoders:

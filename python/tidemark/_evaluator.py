@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Union
 
-from . import _arrays, _codec, _native
+from . import _arrays, _codec, _native, _pickled
 from ._devices import Streams
 from ._observer import logger
 from ._options import left_out_by, mismatch
@@ -68,6 +68,7 @@ class Snapshot(Mapping[str, Any]):
             return made
 
         content = bytes(memory)
+        _pickled.refuse(kind, content, name)
         found = object_state(kind, content, name, array)
         return found[0] if found is not None else _codec.from_entry(kind, content, self.__getitem__)
 

@@ -7,7 +7,7 @@ import os
 from types import TracebackType
 from typing import Any
 
-from . import _arrays, _codec, _native
+from . import _arrays, _codec, _native, _pickled
 from ._step_info import StepInfo, step_info
 from ._tree import object_state
 from .errors import InvalidArgumentError, NotFoundError
@@ -93,15 +93,19 @@ class Step:
     def get_slice(self, name: str) -> Slice:
         return Slice(self, name)
 
-    def get_value(self, name: str) -> Any:
+    def get_value(self, name: str, *, pickled: bool = False) -> Any:
         """A number, a string, bytes, what a container without arrays was, or the state_dict() of an object.
 
-        The state of an optimizer that is stored as an object has the names of its parameters for their indices.
+        The state of an optimizer that is stored as an object has the names of its parameters for their indices. `pickled`:
+        also the object of a `Pickled`, which can run any code; else that is an UnsupportedTypeError.
         """
         index, kind, *_ = self._entry(name)
         if kind == "tensor":
             raise InvalidArgumentError(f"'{name}' is a tensor: use get_tensor")
         content = self._opened().read_bytes(index)
+        if pickled and _pickled.is_pickled(kind, content):
+            return _pickled.from_entry(kind, content, name)
+        _pickled.refuse(kind, content, name)
 
         def array(entry: str, framework: str) -> Any:
             index, dtype, shape, size = self._tensor(entry)

@@ -20,8 +20,9 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import _arrays, _codec, _devices, _native, _optimizers
+from . import _arrays, _codec, _devices, _native, _optimizers, _pickled
 from ._new_arrays import NewArrays
+from ._pickled import Pickled
 from ._rng import adapter_of, is_torch_generator, set_torch_generator, torch_generator_bytes
 from .errors import DataLossError, Error, InvalidArgumentError, UnsupportedTypeError
 
@@ -48,7 +49,7 @@ def _holds_places(value: object, above: tuple[int, ...] = ()) -> bool:
     if _codec.is_registered(value):
         return False
     if (_arrays.is_array(value) or has_state(value) or _is_record(value) or adapter_of(value) is not None
-            or is_torch_generator(value)):
+            or is_torch_generator(value) or type(value) is Pickled):
         return True
     if id(value) in above:
         raise InvalidArgumentError("a container of the state contains itself")
@@ -71,6 +72,8 @@ def copy_of_containers(value: Any, above: tuple[int, ...] = ()) -> Any:
     if (type(value) in _SCALARS or _codec.is_registered(value) or _arrays.is_array(value) or has_state(value)
             or adapter_of(value) is not None or is_torch_generator(value)):
         return value
+    if type(value) is Pickled:
+        return Pickled(value.value)
     if id(value) in above:
         raise InvalidArgumentError("a container of the state contains itself")
     above = (*above, id(value))
@@ -135,6 +138,8 @@ class Tree:
             self._add_array(self._new.instead_of(value, path, put) if self._writable else value, path)
         elif type(value) in _SCALARS:
             self.values[path] = (value, put)
+        elif type(value) is Pickled:
+            self.values[path] = (value, lambda new: setattr(value, "value", new))
         elif is_module(value) and not _codec.is_registered(value):
             self._walk_module(value, path)
         elif not _codec.is_registered(value) and (has_state(value) or adapter_of(value) is not None):
@@ -223,7 +228,8 @@ class Tree:
 
     def entries_of_values(self) -> list[tuple[str, str, bytes]]:
         """[(name, kind, bytes)] of the values and objects; adds the objects' arrays to `arrays`."""
-        entries = [(path, *_codec.to_entry(value, path)) for path, (value, _) in self.values.items()]
+        entries = [(path, *(_pickled if type(value) is Pickled else _codec).to_entry(value, path))
+                   for path, (value, _) in self.values.items()]
         for path, value in self.objects.items():
             entries += self._entries_of_object(value, path)
         return entries
@@ -269,11 +275,8 @@ class Tree:
     def assign(self, received: dict[str, tuple[str, str, list[int], bytearray]], left_out: Callable[[str], bool]) -> None:
         """Sets the values and objects to what a restore received, and puts new arrays in their places, except those whose
         names it has left out. Decodes everything before it sets anything."""
-        def no_array(name: str) -> object:
-            raise KeyError(name)
-
-        values = [(put, _codec.from_entry(received[path][0], bytes(received[path][3]), no_array))
-                  for path, (_, put) in self.values.items() if path in received]
+        values = [(put, self._received_value(value, path, received[path][0], bytes(received[path][3])))
+                  for path, (value, put) in self.values.items() if path in received]
         converted = [(owner, self._received_array("pt" if _arrays.is_torch(owner) else "np", received[self.arrays[i][0]]))
                      for i, owner in ((i, self.owners[i]) for i in self.arrays.indices_in(received))]
         objects = [(value, self._readable_state(value, path, received)) for path, value in self.objects.items()
@@ -286,6 +289,16 @@ class Tree:
         for value, state in objects:
             value.load_state_dict(state)
         self._mark_written()
+
+    @staticmethod
+    def _received_value(place: Any, path: str, kind: str, content: bytes) -> Any:
+        def no_array(name: str) -> object:
+            raise KeyError(name)
+
+        if type(place) is Pickled and _pickled.is_pickled(kind, content):
+            return _pickled.from_entry(kind, content, path)
+        _pickled.refuse(kind, content, path)
+        return _codec.from_entry(kind, content, no_array)
 
     @staticmethod
     def _received_array(framework: str, received: tuple[str, str, list[int], bytearray]) -> Any:
