@@ -27,6 +27,6 @@ run_tests() { "$venv/bin/python3" -m pytest -q -p no:cacheprovider "$@"; }
 if [ $# -eq 0 ]; then
   # In a process of their own: optimizers of torch 2.x ask a loaded device's module for more than the pretend one has.
   run_tests tests/python/device_copies_test.py tests/python/devices_test.py
-  set -- tests/python/torch_test.py tests/python/new_arrays_test.py tests/python_torch
+  set -- tests/python/torch_test.py tests/python/torch_training_test.py tests/python/new_arrays_test.py tests/python_torch
 fi
 run_tests "$@"

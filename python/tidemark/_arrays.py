@@ -83,8 +83,9 @@ def refuse_unless_plain_tensor(value: Any, name: str) -> None:
     if value.layout != torch.strided or value.is_quantized:
         raise UnimplementedError(f"'{name}' is a sparse or quantised tensor, which cannot be stored")
     if type(value) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer if hasattr(torch.nn, "Buffer") else torch.Tensor):
+        parts = "its local part, to_local()" if hasattr(value, "to_local") else "its parts"
         raise UnsupportedTypeError(f"'{name}' is a {type(value).__module__}.{type(value).__qualname__}, a tensor without "
-                                   f"memory of its own. Give the state its parts")
+                                   f"memory of its own. Give the state {parts}")
 
 
 def _place_of_torch(value: Any, name: str, writable: bool, changes_early: bool) -> TorchPlace:

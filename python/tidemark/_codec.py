@@ -58,6 +58,10 @@ def unsupported(path: str, value: object) -> UnsupportedTypeError:
                                     f"dataclass of the state, and not into a set, a key, or what state_dict() returns")
     if kind.startswith("jaxlib."):
         return UnsupportedTypeError(f"'{path}' is a {kind}: save arrays of JAX with tidemark.jax.save")
+    if kind.startswith("torch.utils.data."):
+        return UnsupportedTypeError(
+            f"'{path}' is a {kind}, which has no state_dict() and cannot be stored. Store what its order follows from: the "
+            f"torch.Generator that it is given, and the epoch, for set_epoch()")
     return UnsupportedTypeError(
         f"'{path}' is a {kind}, which cannot be stored. Register a codec with tidemark.register({kind}, encode, decode), "
         f"give the object state_dict() and load_state_dict(), leave it out of the state, or have it pickled, which only code "
