@@ -120,6 +120,9 @@ class Manifest : public StepCatalog {
   // wrong.
   absl::StatusOr<size_t> RepairIndices();
 
+  // Of one made by OpenReadOnly: kDataLoss if a log of the database is damaged. What stood behind that place is missing.
+  const absl::Status& log_damage() const;
+
   // Whether any call has found damage since the manifest was opened.
   bool damage_found() const;
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -53,15 +54,24 @@ absl::Status Manifest::Apply(const JournalPlace& place, std::span<const Fact> fa
         if (!record.ok()) return record.status();
         change = {.before = *record, .now = *record};
       }
+      const std::string attempt_before = change.now ? change.now->info.attempt : "";
       const std::optional<DeletionRecord> garbage = ApplyToStep(fact, change.now);
       if (garbage) status.Update(PutDeletion(batch, *garbage));
       if (const auto* assigned = std::get_if<StepFact>(&fact)) {
         sequence = std::max(sequence, assigned->record.info.sequence);
+        if (assigned->record.info.attempt != attempt_before) batch.Delete(PhasesKey(*step));
         const auto attempt = FromHex(assigned->record.info.attempt);
         if (attempt && MayHaveFiles(assigned->record.info.state)) batch.Delete(DeletionKey(AttemptId{*attempt}));
       }
     } else if (const auto* phases = std::get_if<PhasesFact>(&fact)) {
-      status.Update(PutPhases(batch, phases->record));
+      // Those of an attempt that was replaced must not take the place of the new one's.
+      const auto changed = changes.find(phases->record.step);
+      absl::StatusOr<std::optional<StepRecord>> record =
+          changed == changes.end() ? Find(phases->record.step) : changed->second.now;
+      if (!record.ok()) return record.status();
+      if (record->has_value() && (*record)->info.attempt == phases->record.attempt) {
+        status.Update(PutPhases(batch, phases->record));
+      }
     } else if (const auto* best = std::get_if<BestModesFact>(&fact)) {
       if (!modes) {
         absl::StatusOr<BestModes> recorded = RecordedBestModes();
@@ -92,6 +102,8 @@ absl::Status Manifest::Apply(const JournalPlace& place, std::span<const Fact> fa
   if (status.ok()) impl_->last_sequence = sequence;
   return status;
 }
+
+const absl::Status& Manifest::log_damage() const { return impl_->database->log_damage(); }
 
 absl::Status Manifest::ForgetDeletions(std::span<const AttemptId> attempts) {
   rocksdb::WriteBatch batch;

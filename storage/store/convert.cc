@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "fmt/format.h"
+#include "storage/manifest/attempt_reader.h"
 #include "storage/manifest/deletion_mark.h"
 #include "storage/manifest/inbox.h"
 #include "storage/manifest/inbox_files.h"
@@ -17,6 +18,7 @@
 #include "storage/manifest/store_identity.h"
 #include "storage/manifest/store_request.h"
 #include "storage/records/fact.h"
+#include "storage/store/garbage.h"
 #include "storage/store/memory_catalog.h"
 #include "storage/store/rebuild.h"
 #include "storage/store/step_changes.h"
@@ -41,14 +43,16 @@ absl::Status JoinFolder(FileSystem& files, const StoreLayout& layout, const Stor
   return absl::OkStatus();
 }
 
-// The manifest's facts. kNotFound, kDataLoss: it is lost or damaged.
-absl::StatusOr<std::vector<Fact>> FactsOfManifest(FileSystem& files, const StoreLayout& layout, const StoreId& store) {
+// The manifest's facts. kNotFound, kDataLoss: it is lost or damaged. `*log_damage`: why some are missing at its end.
+absl::StatusOr<std::vector<Fact>> FactsOfManifest(FileSystem& files, const StoreLayout& layout, const StoreId& store,
+                                                  absl::Status* log_damage) {
   absl::StatusOr<std::unique_ptr<Manifest>> manifest = Manifest::OpenReadOnly(files, layout.manifest());
   if (!manifest.ok()) return manifest.status();
   if ((*manifest)->store_id() != store) {
     return absl::DataLossError(fmt::format("manifest {} is that of store {}, this one is {}", layout.manifest(),
                                            ToHex((*manifest)->store_id().bytes), ToHex(store.bytes)));
   }
+  *log_damage = (*manifest)->log_damage();
   return FactsOf(**manifest);
 }
 
@@ -106,29 +110,40 @@ absl::Status TakeInRequests(FileSystem& files, const StoreLayout& layout, const 
 }  // namespace
 
 absl::StatusOr<bool> IsOfFirstFormat(FileSystem& files, const StoreLayout& layout) {
-  const absl::Status manifest = files.TypeOf(layout.manifest()).status();
-  if (absl::IsNotFound(manifest)) return false;
-  if (!manifest.ok()) return manifest;
-  const absl::Status journal = files.TypeOf(layout.journal()).status();
-  if (!journal.ok() && !absl::IsNotFound(journal)) return journal;
-  return !journal.ok();
+  const absl::StatusOr<std::vector<DirectoryEntry>> entries = files.ListDirectory(layout.directory());
+  if (!entries.ok()) return entries.status();
+  bool has_manifest = false;
+  for (const DirectoryEntry& entry : *entries) {
+    const std::string path = layout.directory() + "/" + entry.name;
+    // Whatever has or had a journal, or is making one, is no store of the first format.
+    if (path.starts_with(layout.journal()) || path == layout.index()) return false;
+    has_manifest = has_manifest || path == layout.manifest();
+  }
+  if (has_manifest) return true;
+  std::vector<std::string> unknown;
+  const absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files, layout, &unknown);
+  if (!folders.ok()) return folders.status();
+  return std::any_of(folders->begin(), folders->end(),
+                     [](const StepFolder& folder) { return EpochOf(folder.attempt) >= kEpochMax; });
 }
 
 absl::Status ConvertFirstFormat(FileSystem& files, const StoreLayout& layout, const StoreId& store,
                                 const ShardReadOptions& read, const std::function<void(std::string_view)>& warn) {
   KnownFacts known;
-  known.source = "the manifest";
-  absl::StatusOr<std::vector<Fact>> facts = FactsOfManifest(files, layout, store);
-  const bool is_readable = facts.ok();
-  if (is_readable) {
+  absl::Status problem;
+  absl::StatusOr<std::vector<Fact>> facts = FactsOfManifest(files, layout, store, &problem);
+  if (facts.ok()) {
     known.catalog.Apply(*facts);
   } else if (IsMissingOrDamaged(facts.status())) {
-    warn(fmt::format("the manifest cannot be read, so the store is converted from the shards: {}",
-                     std::string(facts.status().message())));
-    const absl::StatusOr<size_t> adopted = AdoptAttempts(files, layout, store, read, warn, known);
-    if (!adopted.ok()) return adopted.status();
+    problem = facts.status();
   } else {
     return facts.status();
+  }
+  if (!problem.ok()) {
+    warn(fmt::format("the manifest cannot be read, or not all of it, so steps are also taken from the shards: {}",
+                     std::string(problem.message())));
+    const absl::StatusOr<size_t> adopted = AdoptAttempts(files, layout, store, read, warn, known);
+    if (!adopted.ok()) return adopted.status();
   }
   absl::Status status;
   Facts joined;

@@ -17,8 +17,8 @@
 
 namespace tidemark::storage {
 
-// Whether the store is of the first format: it has a manifest, and no journal. One that has both was converted, and its
-// old files are only to be removed.
+// Whether the store is of the first format: it has never had a journal, and has a manifest, or attempts whose ids are
+// random.
 absl::StatusOr<bool> IsOfFirstFormat(FileSystem& files, const StoreLayout& layout);
 
 // Makes the journal from what the first format has. A crash leaves the store as it was, or converted. Where the

@@ -53,10 +53,16 @@ absl::StatusOr<std::vector<DeletionRecord>> Removable(FileSystem& files, const S
   }
   read->insert(in_use.begin(), in_use.end());
   std::set<AttemptId> needed = *read;
+  // A step that refers to one of them may have been deleted after the first look, and be read.
+  deletions = catalog.Deletions();
+  if (!deletions.ok()) return deletions.status();
   for (const DeletionRecord& deletion : *deletions) {
     if (read->contains(deletion.attempt)) needed.insert(deletion.references.begin(), deletion.references.end());
   }
   std::erase_if(removable, [&](const DeletionRecord& deletion) { return needed.contains(deletion.attempt); });
+  // Ids ascend with age, and what an attempt refers to is older.
+  std::sort(removable.begin(), removable.end(),
+            [](const DeletionRecord& a, const DeletionRecord& b) { return b.attempt < a.attempt; });
   return removable;
 }
 
@@ -77,13 +83,16 @@ uint64_t EpochOf(const AttemptId& attempt) {
   return epoch;
 }
 
-absl::Status CheckEpochs(FileSystem& files, const StoreLayout& layout, uint64_t epoch) {
+absl::Status CheckEpochs(FileSystem& files, const StoreLayout& layout, const StepCatalog& catalog, uint64_t epoch) {
   std::vector<std::string> unknown;
   const absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files, layout, &unknown);
   if (!folders.ok()) return folders.status();
   for (const StepFolder& folder : *folders) {
     const uint64_t of_attempt = EpochOf(folder.attempt);
     if (of_attempt < epoch || of_attempt >= kEpochMax) continue;
+    const absl::StatusOr<std::optional<StepRecord>> record = catalog.Find(folder.step);
+    if (!record.ok()) return record.status();
+    if (HasRecord(*record, folder.attempt)) continue;  // of the first format, whose ids are random
     return absl::DataLossError(fmt::format("the journal's newest epoch is {}, and attempt {} of step {} is of epoch {}",
                                            epoch, ToHex(folder.attempt.bytes), folder.step, of_attempt));
   }
@@ -123,7 +132,7 @@ absl::StatusOr<RemovedGarbage> RemoveGarbage(FileSystem& files, const StoreLayou
 }
 
 absl::Status SweepUncommitted(FileSystem& files, const StoreLayout& layout, const StepCatalog& catalog, uint64_t epoch,
-                              const std::function<void(const StepFolder&)>& tell,
+                              const std::set<AttemptId>& in_use, const std::function<void(const StepFolder&)>& tell,
                               const std::function<void(std::string_view)>& warn) {
   std::vector<std::string> unknown;
   absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files, layout, &unknown);
@@ -131,21 +140,27 @@ absl::Status SweepUncommitted(FileSystem& files, const StoreLayout& layout, cons
   for (const std::string& name : unknown) {
     warn(fmt::format("left in place: {}/{} is not an attempt", layout.steps(), name));
   }
-  const absl::StatusOr<std::vector<DeletionRecord>> deletions = catalog.Deletions();
-  if (!deletions.ok()) return deletions.status();
-  absl::StatusOr<std::set<AttemptId>> leased = LeasedAttempts(files, layout);
-  if (!leased.ok()) return leased.status();
-  std::set<AttemptId> known = *std::move(leased);
-  for (const DeletionRecord& deletion : *deletions) known.insert(deletion.attempt);
-  bool removed = false;
+  std::vector<StepFolder> uncommitted;
   for (const StepFolder& folder : *folders) {
-    if (EpochOf(folder.attempt) >= epoch || known.contains(folder.attempt)) continue;
+    if (EpochOf(folder.attempt) >= epoch) continue;
     const absl::StatusOr<std::optional<StepRecord>> record = catalog.Find(folder.step);
     if (!record.ok()) return record.status();
     if (HasRecord(*record, folder.attempt)) continue;
     const absl::StatusOr<bool> referenced = catalog.IsReferenced(folder.attempt);
     if (!referenced.ok()) return referenced.status();
-    if (*referenced) continue;
+    if (!*referenced) uncommitted.push_back(folder);
+  }
+  if (uncommitted.empty()) return absl::OkStatus();
+  // Only now: an attempt that was deleted since it was looked at above is among the deletions.
+  const absl::StatusOr<std::vector<DeletionRecord>> deletions = catalog.Deletions();
+  if (!deletions.ok()) return deletions.status();
+  absl::StatusOr<std::set<AttemptId>> stay = LeasedAttempts(files, layout);
+  if (!stay.ok()) return stay.status();
+  stay->insert(in_use.begin(), in_use.end());
+  for (const DeletionRecord& deletion : *deletions) stay->insert(deletion.attempt);
+  bool removed = false;
+  for (const StepFolder& folder : uncommitted) {
+    if (stay->contains(folder.attempt)) continue;
     if (absl::Status status = RemoveTree(files, layout.attempt(folder.step, folder.attempt)); status.ok()) {
       removed = true;
       tell(folder);

@@ -28,9 +28,9 @@ uint64_t EpochOf(const AttemptId& attempt);
 // Attempts of the first format have random ids; so an epoch beyond this one is none.
 inline constexpr uint64_t kEpochMax = uint64_t{1} << 48;
 
-// Before the first attempt of `epoch`. kDataLoss: an attempt in steps/ is of that epoch or a later one, so the journal
-// that gave the epoch out has lost entries.
-absl::Status CheckEpochs(FileSystem& files, const StoreLayout& layout, uint64_t epoch);
+// Before the first attempt of `epoch`. kDataLoss: an attempt in steps/ that no step has is of that epoch or a later
+// one, so the journal that gave the epoch out has lost entries.
+absl::Status CheckEpochs(FileSystem& files, const StoreLayout& layout, const StepCatalog& catalog, uint64_t epoch);
 
 struct RemovedGarbage {
   std::vector<AttemptId> removed;  // their files are gone, and that is synced
@@ -51,10 +51,11 @@ absl::StatusOr<RemovedGarbage> RemoveGarbage(FileSystem& files, const StoreLayou
 // Removes the attempts of epochs before `epoch` that no record names: their saves were cut short, or failed. Final:
 // what was not committed when `epoch` began never will be. So the call may come late. `tell` hears of each.
 //
-// Attempts that a step refers to or that anybody has a lease on stay, and so do deletions, which are RemoveGarbage's.
+// Attempts that a step refers to, that are in `in_use` or that are leased stay, and so do deletions, which are
+// RemoveGarbage's.
 // Names in steps/ that are no attempts stay, with a warning.
 absl::Status SweepUncommitted(FileSystem& files, const StoreLayout& layout, const StepCatalog& catalog, uint64_t epoch,
-                              const std::function<void(const StepFolder&)>& tell,
+                              const std::set<AttemptId>& in_use, const std::function<void(const StepFolder&)>& tell,
                               const std::function<void(std::string_view)>& warn);
 
 }  // namespace tidemark::storage

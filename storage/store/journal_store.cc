@@ -10,6 +10,7 @@
 #include "storage/manifest/identity_recovery.h"
 #include "storage/manifest/retired_shard.h"
 #include "storage/manifest/store_identity.h"
+#include "storage/manifest/warn_later.h"
 #include "storage/shard/checked_encoding.h"
 #include "storage/store/convert.h"
 #include "storage/store/garbage.h"
@@ -94,7 +95,7 @@ absl::Status JournalStore::SetUp() {
     }
     if (status = WriteIdentity(); !status.ok()) return status;
   }
-  RemoveUnfinishedRebuilds(files_, layout_, options_.warn);
+  if (status = FinishRebuild(files_, layout_, options_.warn); !status.ok()) return status;
   absl::StatusOr<bool> old = IsOfFirstFormat(files_, layout_);
   if (!old.ok()) return old.status();
   if (*old) status = ConvertFirstFormat(files_, layout_, id_, options_.read, options_.warn);
@@ -117,7 +118,7 @@ absl::Status JournalStore::MakeJournalAnew(const absl::Status& why) {
 absl::Status JournalStore::ClearFirstFormat() {
   const absl::Status there = files_.TypeOf(layout_.manifest()).status();
   if (!there.ok()) return absl::IsNotFound(there) ? absl::OkStatus() : there;
-  if (absl::Status status = SweepBefore(std::numeric_limits<uint64_t>::max()); !status.ok()) return status;
+  if (absl::Status status = SweepBefore(std::numeric_limits<uint64_t>::max(), {}); !status.ok()) return status;
   RemoveFirstFormat(files_, layout_, options_.warn);
   return absl::OkStatus();
 }
@@ -141,7 +142,7 @@ absl::Status JournalStore::OpenJournal() {
   if (!journal.ok()) return journal.status();
   journal_ = *std::move(journal);
   next_sequence_ = catalog().last_sequence() + 1;
-  return journal_->index_is_new() ? CheckEpochs(files_, layout_, journal_->epoch()) : absl::OkStatus();
+  return journal_->index_is_new() ? CheckEpochs(files_, layout_, catalog(), journal_->epoch()) : absl::OkStatus();
 }
 
 absl::Status JournalStore::WriteIdentity() {
@@ -157,9 +158,14 @@ absl::StatusOr<ShardIdentity> JournalStore::BeginAttempt(int64_t step) {
   identity.step = step;
   identity.attempt = MakeAttemptId(journal_->epoch(), next_ordinal_.fetch_add(1));
   identity.sequence = next_sequence_.fetch_add(1);
+  // Opened before the folder is made: a failed sync that another thread has caused is reported to those that were open.
+  absl::StatusOr<std::unique_ptr<Directory>> steps = files_.OpenDirectory(layout_.steps());
+  if (!steps.ok()) return steps.status();
   if (absl::Status status = files_.CreateDirectory(layout_.attempt(step, identity.attempt)); !status.ok()) {
     return status;
   }
+  absl::MutexLock lock(&mutex_);
+  open_attempts_[identity.attempt] = *std::move(steps);
   return identity;
 }
 
@@ -171,14 +177,43 @@ bool JournalStore::Recycle(const ShardIdentity& identity) {
 }
 
 absl::Status JournalStore::SyncFolders(const StepFolder& folder) {
+  std::unique_ptr<Directory> steps;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto open = open_attempts_.find(folder.attempt);
+    if (open == open_attempts_.end()) {
+      return absl::InternalError(fmt::format("commit of step {}: its attempt was not begun here", folder.step));
+    }
+    steps = std::move(open->second);
+    open_attempts_.erase(open);
+  }
   absl::Status status = files_.SyncDirectory(layout_.attempt(folder.step, folder.attempt));
-  if (status.ok()) status = files_.SyncDirectory(layout_.steps());
+  if (status.ok()) status = steps->Sync();
   // A shard that was recycled came from there: until both directories are synced power loss may take it back.
   if (status.ok() && recycled_.exchange(false)) {
     status = files_.SyncDirectory(layout_.directory());
     if (!status.ok()) recycled_ = true;
   }
   return status;
+}
+
+// Removes attempts whose commits have failed, once it is known that they are not there. Best effort.
+void JournalStore::RemoveFailedCommits() {
+  std::vector<StepFolder> failed;
+  {
+    absl::MutexLock lock(&mutex_);
+    failed.swap(failed_commits_);
+  }
+  for (const StepFolder& folder : failed) {
+    const absl::StatusOr<std::optional<StepRecord>> record = catalog().Find(folder.step);
+    if (record.ok() && record->has_value() && (*record)->info.attempt == ToHex(folder.attempt.bytes)) continue;
+    absl::Status status = record.status();
+    if (status.ok()) status = RemoveTree(files_, layout_.attempt(folder.step, folder.attempt));
+    if (!status.ok()) {
+      options_.warn(fmt::format("files of step {}'s failed save could not be removed: {}", folder.step,
+                                std::string(status.message())));
+    }
+  }
 }
 
 absl::Status JournalStore::Change(StoreJournal::Compose compose, Journal::Room room) {
@@ -202,6 +237,10 @@ absl::Status JournalStore::Change(StoreJournal::Compose compose, Journal::Room r
     absl::MutexLock lock(&mutex_);
     if (!noted_phases_) noted_phases_ = std::move(phases);
   }
+  return OfAnotherHolder(status);
+}
+
+absl::Status JournalStore::OfAnotherHolder(const absl::Status& status) const {
   if (!absl::IsAborted(status)) return status;
   return absl::FailedPreconditionError(fmt::format("another process has opened the store {} for writing: {}",
                                                    layout_.directory(), std::string(status.message())));
@@ -213,10 +252,21 @@ absl::Status JournalStore::CommitAttempt(const StepRecord& record, const PhasesR
     return absl::InternalError(
         fmt::format("commit of step {}: attempt '{}' is not an id", record.info.step, record.info.attempt));
   }
+  const StepFolder folder{record.info.step, AttemptId{*id}};
+  const WarnLater later(options_.warn);
   absl::Status status = names_.Check();
-  if (status.ok()) status = SyncFolders({record.info.step, AttemptId{*id}});
-  if (!status.ok()) return status;
-  return Change([&](const StepCatalog& catalog) { return CommitFacts(catalog, record, phases, options_.warn); });
+  if (status.ok()) status = SyncFolders(folder);
+  if (status.ok()) {
+    status = Change([&](const StepCatalog& catalog) { return CommitFacts(catalog, record, phases, later.warn); });
+  }
+  if (status.ok()) {
+    // An entry of ours is established, so it is known which earlier ones are there.
+    BestEffort([this] { RemoveFailedCommits(); });
+    return status;
+  }
+  absl::MutexLock lock(&mutex_);
+  BestEffort([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { failed_commits_.push_back(folder); });
+  return status;
 }
 
 void JournalStore::NotePhases(PhasesRecord phases) {
@@ -226,6 +276,10 @@ void JournalStore::NotePhases(PhasesRecord phases) {
 
 void JournalStore::AbandonAttempt(const ShardIdentity& identity, absl::Time created, const absl::Status& why) {
   BestEffort([&] {
+    {
+      absl::MutexLock lock(&mutex_);
+      open_attempts_.erase(identity.attempt);
+    }
     if (absl::Status status = RemoveTree(files_, layout_.attempt(identity.step, identity.attempt)); !status.ok()) {
       options_.warn(fmt::format("files of step {}'s failed save could not be removed: {}", identity.step,
                                 std::string(status.message())));
@@ -288,7 +342,8 @@ absl::StatusOr<NotedSteps> JournalStore::NoteSteps(const std::vector<StepNote>& 
                                                    std::optional<int64_t> discard_after) {
   NotedSteps noted;
   absl::Status status = Change(
-      [&](const StepCatalog& catalog) { return NoteFacts(catalog, notes, discard_after, kNotedBytesMax, noted); });
+      [&](const StepCatalog& catalog) { return NoteFacts(catalog, notes, discard_after, kNotedBytesMax, noted); },
+      Journal::Room::kReserve);
   if (!status.ok()) return status;
   return noted;
 }
@@ -301,11 +356,17 @@ absl::Status JournalStore::Answer(const std::string& request, std::string_view r
       Journal::Room::kReserve);
 }
 
-absl::StatusOr<bool> JournalStore::RemoveDeleted(const std::set<AttemptId>& in_use, size_t removals_max) {
+// Of an older holder, which must not remove what a newer one may need: FailedPrecondition.
+absl::Status JournalStore::CheckHolds() {
   if (absl::Status held = names_.Check(); !held.ok()) return held;
+  return OfAnotherHolder(journal_->CheckHolds());
+}
+
+absl::StatusOr<bool> JournalStore::RemoveDeleted(const std::set<AttemptId>& in_use, size_t removals_max) {
+  if (absl::Status holds = CheckHolds(); !holds.ok()) return holds;
+  const WarnLater later(options_.warn);
   absl::MutexLock deleting(&deletions_mutex_);
-  absl::StatusOr<RemovedGarbage> garbage =
-      RemoveGarbage(files_, layout_, catalog(), in_use, removals_max, options_.warn);
+  absl::StatusOr<RemovedGarbage> garbage = RemoveGarbage(files_, layout_, catalog(), in_use, removals_max, later.warn);
   if (!garbage.ok()) return garbage.status();
   journal_->ForgetGarbage(garbage->removed);
   return garbage->more;
@@ -316,18 +377,26 @@ absl::Status JournalStore::Maintain() {
   return journal_->Maintain();
 }
 
-absl::Status JournalStore::SweepUncommitted() {
-  if (absl::Status held = names_.Check(); !held.ok()) return held;
-  return SweepBefore(journal_->epoch());
+absl::Status JournalStore::SweepUncommitted(const std::set<AttemptId>& in_use) {
+  if (absl::Status holds = CheckHolds(); !holds.ok()) return holds;
+  return SweepBefore(journal_->epoch(), in_use);
 }
 
-absl::Status JournalStore::SweepBefore(uint64_t epoch) {
-  absl::MutexLock deleting(&deletions_mutex_);
-  const auto tell = [&](const StepFolder& folder) {
-    if (!options_.note) return;
+absl::Status JournalStore::SweepBefore(uint64_t epoch, const std::set<AttemptId>& in_use) {
+  std::vector<StepFolder> swept;
+  absl::Status status;
+  {
+    const WarnLater later(options_.warn);
+    absl::MutexLock deleting(&deletions_mutex_);
+    status = storage::SweepUncommitted(
+        files_, layout_, catalog(), epoch, in_use, [&](const StepFolder& folder) { swept.push_back(folder); },
+        later.warn);
+  }
+  for (const StepFolder& folder : swept) {
+    if (!options_.note) break;
     options_.note(fmt::format("removed what an earlier process left of its unfinished save of step {}", folder.step));
-  };
-  return storage::SweepUncommitted(files_, layout_, catalog(), epoch, tell, options_.warn);
+  }
+  return status;
 }
 
 }  // namespace tidemark::storage

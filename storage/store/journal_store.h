@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -50,10 +51,10 @@ struct JournalStoreOptions {
 // Thread-safe, but attempts go one after the other: BeginAttempt, then CommitAttempt or AbandonAttempt.
 //
 // Errors of every call that changes the store, besides its own:
-//   kFailedPrecondition  "the store ... was moved or replaced": the path leads to another directory now. Or another
-//                        process has opened the store for writing, and everything from then on is its own.
-//   kUnknown             the change may or may not survive a power loss; the next call that changes the store finds
-//   out. kResourceExhausted, kPermissionDenied, kInternal: of the disk; nothing has changed.
+// - kFailedPrecondition: "the store ... was moved or replaced", because the path leads to another directory now; or
+//   another process has opened the store for writing.
+// - kUnknown: the change may or may not survive a power loss. The next call that changes the store finds out.
+// - kResourceExhausted, kPermissionDenied, kInternal: of the disk. Nothing has changed.
 class JournalStore {
  public:
   // Creates the directory and what belongs into it, or opens what is there: takes the lock, reads the journal and
@@ -121,7 +122,8 @@ class JournalStore {
   absl::Status Maintain();
 
   // Removes what saves of earlier processes have left that were cut short. May come late: nothing waits for it.
-  absl::Status SweepUncommitted();
+  // `in_use`: what this process may read or refer to.
+  absl::Status SweepUncommitted(const std::set<AttemptId>& in_use = {});
 
  private:
   JournalStore(FileSystem& files, JournalStoreOptions options);
@@ -133,7 +135,10 @@ class JournalStore {
   absl::Status MakeJournalAnew(const absl::Status& why);
   absl::Status ClearFirstFormat();
   absl::StatusOr<bool> HasLostItsJournal() const;
-  absl::Status SweepBefore(uint64_t epoch);
+  absl::Status SweepBefore(uint64_t epoch, const std::set<AttemptId>& in_use);
+  absl::Status CheckHolds();
+  absl::Status OfAnotherHolder(const absl::Status& status) const;
+  void RemoveFailedCommits();
   absl::Status Change(StoreJournal::Compose compose, Journal::Room room = Journal::Room::kAny);
   absl::Status SyncFolders(const StepFolder& folder);
 
@@ -154,6 +159,9 @@ class JournalStore {
 
   absl::Mutex mutex_;
   std::optional<PhasesRecord> noted_phases_ ABSL_GUARDED_BY(mutex_);
+  std::map<AttemptId, std::unique_ptr<Directory>> open_attempts_ ABSL_GUARDED_BY(mutex_);  // with steps/
+  // Their commits have failed, or it is not known whether they have.
+  std::vector<StepFolder> failed_commits_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace tidemark::storage

@@ -78,7 +78,8 @@ absl::StatusOr<bool> MemoryCatalog::IsReferenced(const AttemptId& attempt) const
 absl::StatusOr<std::vector<DeletionRecord>> MemoryCatalog::Deletions() const {
   absl::MutexLock lock(&mutex_);
   std::vector<DeletionRecord> deletions = state_.Deletions();
-  std::erase_if(deletions, [&](const DeletionRecord& deletion) { return forgotten_.contains(deletion.attempt); });
+  std::erase_if(deletions, [&](const DeletionRecord& deletion)
+                               ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return forgotten_.contains(deletion.attempt); });
   return deletions;
 }
 

@@ -23,7 +23,9 @@ namespace {
 // An entry of a rebuilt journal has about so many bytes of facts.
 constexpr size_t kEntryBytes = 1 << 20;
 
+// Of a journal that is being made, and of the one that it replaces. The same random text follows.
 constexpr std::string_view kNewSuffix = ".new-";
+constexpr std::string_view kBrokenSuffix = ".broken-";
 
 absl::Status AddFacts(const KnownEntry& known, std::vector<Fact>& facts) {
   for (const std::string& bytes : known.entry.facts) {
@@ -63,9 +65,9 @@ absl::Status Salvage(FileSystem& files, const StoreLayout& layout, const StoreId
   absl::Status status, unread;
   absl::StatusOr<std::unique_ptr<Journal>> journal = Journal::Open(files, layout.journal(), JournalPlace());
   if (journal.ok()) {
-    status = (*journal)->Look([&](const KnownEntry& known, bool) {
-      if (known.counts && unread.ok()) unread = AddFacts(known, facts);
-      if (unread.ok()) place = known.place;
+    status = (*journal)->Look([&](const KnownEntry& entry, bool) {
+      if (entry.counts && unread.ok()) unread = AddFacts(entry, facts);
+      if (unread.ok()) place = entry.place;
     });
     if (status.ok()) status = unread;
   } else {
@@ -73,9 +75,11 @@ absl::Status Salvage(FileSystem& files, const StoreLayout& layout, const StoreId
   }
   if (!status.ok() && !IsMissingOrDamaged(status)) return status;
   if (!status.ok()) warn(fmt::format("the journal cannot be read any further: {}", std::string(status.message())));
-  const bool index_knows_more = index->place.number > place.number;
+  // A journal that was made anew has fewer entries, and a newer epoch.
+  const bool index_knows_more =
+      std::pair(index->place.epoch, index->place.number) > std::pair(place.epoch, place.number);
   known.catalog.Apply(index_knows_more ? index->facts : facts);
-  known.number = std::max(index->place.number, place.number);
+  known.number = index_knows_more ? index->place.number : place.number;
   known.epoch = std::max(index->place.epoch, place.epoch);
   if (known.number > 0) known.source = index_knows_more ? "the index" : "the journal's entries";
   return absl::OkStatus();
@@ -92,6 +96,9 @@ class Adoption {
     std::vector<std::string> unknown;
     absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files_, layout_, &unknown);
     if (!folders.ok()) return folders.status();
+    const absl::StatusOr<std::vector<DeletionRecord>> deletions = known_.catalog.Deletions();
+    if (!deletions.ok()) return deletions.status();
+    for (const DeletionRecord& deletion : *deletions) garbage_.insert(deletion.attempt);
     for (const StepFolder& folder : *folders) {
       if (EpochOf(folder.attempt) < kEpochMax) known_.epoch = std::max(known_.epoch, EpochOf(folder.attempt));
       if (absl::Status status = Consider(folder); !status.ok()) return status;
@@ -141,11 +148,7 @@ class Adoption {
     const absl::StatusOr<std::optional<StepRecord>> record = known_.catalog.Find(folder.step);
     if (!record.ok()) return record.status();
     if (record->has_value() && (*record)->info.attempt == ToHex(folder.attempt.bytes)) return absl::OkStatus();
-    const absl::StatusOr<std::vector<DeletionRecord>> deletions = known_.catalog.Deletions();
-    if (!deletions.ok()) return deletions.status();
-    for (const DeletionRecord& deletion : *deletions) {
-      if (deletion.attempt == folder.attempt) return absl::OkStatus();
-    }
+    if (garbage_.contains(folder.attempt)) return absl::OkStatus();
     absl::StatusOr<StepRecord> found = ReadAttemptRecord(files_, layout_, store_, folder);
     if (found.ok()) {
       candidates_.emplace_back(folder, *std::move(found));
@@ -185,6 +188,7 @@ class Adoption {
   const ShardReadOptions& read_;
   const std::function<void(std::string_view)>& warn_;
   KnownFacts& known_;
+  std::set<AttemptId> garbage_;
   std::vector<std::pair<StepFolder, StepRecord>> candidates_;
   std::vector<std::pair<StepFolder, std::string>> broken_;
   size_t adopted_ = 0;
@@ -246,7 +250,7 @@ absl::Status ReplaceJournal(FileSystem& files, const StoreLayout& layout, const 
     if (!journal.ok()) return journal.status();
     if (absl::Status status = AppendAll(**journal, facts, epoch); !status.ok()) return status;
   }
-  absl::Status moved = files.Rename(layout.journal(), fmt::format("{}.broken-{}", layout.journal(), suffix));
+  absl::Status moved = files.Rename(layout.journal(), fmt::format("{}{}{}", layout.journal(), kBrokenSuffix, suffix));
   if (!moved.ok() && !absl::IsNotFound(moved)) return moved;
   if (absl::Status status = files.Rename(fresh, layout.journal()); !status.ok()) return status;
   return files.SyncDirectory(layout.directory());
@@ -279,17 +283,27 @@ absl::Status RebuildJournal(FileSystem& files, const StoreLayout& layout, const 
   return absl::OkStatus();
 }
 
-void RemoveUnfinishedRebuilds(FileSystem& files, const StoreLayout& layout,
-                              const std::function<void(std::string_view)>& warn) {
+absl::Status FinishRebuild(FileSystem& files, const StoreLayout& layout,
+                           const std::function<void(std::string_view)>& warn) {
   const absl::StatusOr<std::vector<DirectoryEntry>> entries = files.ListDirectory(layout.directory());
-  if (!entries.ok()) return;
-  for (const DirectoryEntry& entry : *entries) {
-    const std::string path = layout.directory() + "/" + entry.name;
-    if (!path.starts_with(layout.journal() + std::string(kNewSuffix))) continue;
-    if (absl::Status status = RemoveTree(files, path); !status.ok()) {
+  if (!entries.ok()) return entries.status();
+  std::set<std::string> paths;
+  for (const DirectoryEntry& entry : *entries) paths.insert(layout.directory() + "/" + entry.name);
+  const std::string fresh = layout.journal() + std::string(kNewSuffix);
+  for (const std::string& path : paths) {
+    if (!path.starts_with(fresh)) continue;
+    const std::string broken = layout.journal() + std::string(kBrokenSuffix) + path.substr(fresh.size());
+    // The old journal is moved away only when the new one is whole and survives power loss.
+    if (!paths.contains(layout.journal()) && paths.contains(broken)) {
+      absl::Status status = files.Rename(path, layout.journal());
+      if (status.ok()) status = files.SyncDirectory(layout.directory());
+      if (!status.ok()) return status;
+      paths.insert(layout.journal());
+    } else if (absl::Status status = RemoveTree(files, path); !status.ok()) {
       warn(fmt::format("the leftovers of an interrupted rebuild stay: {}", std::string(status.message())));
     }
   }
+  return absl::OkStatus();
 }
 
 }  // namespace tidemark::storage

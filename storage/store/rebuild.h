@@ -54,9 +54,10 @@ absl::StatusOr<size_t> AdoptAttempts(FileSystem& files, const StoreLayout& layou
 absl::Status RebuildJournal(FileSystem& files, const StoreLayout& layout, const StoreId& store,
                             const ShardReadOptions& read, const std::function<void(std::string_view)>& warn);
 
-// Removes what rebuilds that were cut short have left. Best effort, with a warning.
-void RemoveUnfinishedRebuilds(FileSystem& files, const StoreLayout& layout,
-                              const std::function<void(std::string_view)>& warn);
+// Finishes a ReplaceJournal that was cut short between its two renames, and removes what others have left, with a
+// warning where that fails. To be called before anything asks whether there is a journal.
+absl::Status FinishRebuild(FileSystem& files, const StoreLayout& layout,
+                           const std::function<void(std::string_view)>& warn);
 
 }  // namespace tidemark::storage
 

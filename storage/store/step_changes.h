@@ -30,7 +30,7 @@ namespace tidemark::storage {
 
 using Facts = std::vector<Fact>;
 
-inline constexpr size_t kStepNoteBytesMax = 64 << 10;  // of a pin's note, and of the reason of a deletion
+inline constexpr size_t kStepNoteBytesMax = kFactNoteBytesMax;  // of a pin's note, and of the reason of a deletion
 
 // `record` is committed. It takes over the pin and the tags of the record that it replaces: a step stays pinned when it
 // is saved again. Of more tags than a step may have, those of the replaced record come first, with a warning.
@@ -44,11 +44,12 @@ absl::StatusOr<Facts> FailureFacts(const StepCatalog& catalog, int64_t step, uin
 // A step was evaluated without being saved. No fact if the step has a record.
 absl::StatusOr<Facts> UnsavedFacts(const StepCatalog& catalog, const StepInfo& info);
 
-// Pins keep retention from deleting a step; a tag names a step and pins it. Of all four:
-//   kNotFound: the step is not committed (Unpin and Untag: it has no attempt), or it has another attempt than
-//   `attempt`. kInvalidArgument: the note is longer than kStepNoteBytesMax, or the name is no tag (CheckTag).
-//   kOutOfRange: the step has kTagsPerStepMax other tags.
-// Pin keeps the step's tags and replaces its note. Unpin removes note and tags. Untag leaves the step pinned.
+// Pins keep retention from deleting a step; a tag names a step and pins it. Pin keeps the step's tags and replaces its
+// note. Unpin removes note and tags. Untag leaves the step pinned. Errors of all four:
+// - kNotFound: the step is not committed (Unpin and Untag: it has no attempt), or it has another attempt than
+// `attempt`.
+// - kInvalidArgument: the note is longer than kStepNoteBytesMax, or the name is no tag (CheckTag).
+// - kOutOfRange: the step has kTagsPerStepMax other tags.
 absl::StatusOr<Facts> PinFacts(const StepCatalog& catalog, int64_t step, std::string_view note,
                                std::optional<AttemptId> attempt);
 absl::StatusOr<Facts> UnpinFacts(const StepCatalog& catalog, int64_t step, std::optional<AttemptId> attempt);

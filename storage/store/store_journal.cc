@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/manifest/store_identity.h"
 #include "storage/records/fact.h"
 
 namespace tidemark::storage {
@@ -39,135 +40,172 @@ StoreJournal::StoreJournal(FileSystem& files, const StoreLayout& layout, const S
 absl::StatusOr<std::unique_ptr<StoreJournal>> StoreJournal::Open(FileSystem& files, const StoreLayout& layout,
                                                                  const StoreId& store, StoreJournalOptions options) {
   std::unique_ptr<StoreJournal> opened(new StoreJournal(files, layout, store, std::move(options)));
-  if (opened->options_.holder) {
-    if (absl::Status status = opened->OpenHeld(); !status.ok()) return status;
-    return opened;
-  }
-  absl::MutexLock lock(&opened->mutex_);
-  absl::Status status = opened->StartInMemory();
-  if (status.ok()) status = opened->TakeIn();
-  if (!status.ok()) return status;
+  if (absl::Status status = opened->OpenHeld(); !status.ok()) return status;
   return opened;
 }
 
 absl::Status StoreJournal::OpenHeld() {
+  const WarnLater later(options_.warn);
   absl::MutexLock lock(&mutex_);
+  warnings_ = &later;
+  bool has_visible = false;
+  if (!options_.holder) return ReadIntoMemory(&has_visible);
   absl::Status status = OpenIndex();
+  if (status.ok()) status = TakeIn();
   if (status.ok()) status = BeginEpoch();
   // Facts of others are news from here on.
   collects_news_ = true;
   return status;
 }
 
-absl::Status StoreJournal::OpenJournal(const JournalPlace& from) {
+void StoreJournal::Warn(std::string_view what, const absl::Status& why) {
+  warnings_->warn(fmt::format("{}: {}", what, std::string(why.message())));
+}
+
+absl::StatusOr<StoreJournal::Following> StoreJournal::Follow(const JournalPlace& from) const {
   absl::StatusOr<std::unique_ptr<Journal>> journal =
       Journal::Open(files_, layout_.journal(), from, {.create = options_.holder, .holds = options_.holder});
   if (!journal.ok()) return journal.status();
-  journal_ = *std::move(journal);
-  applied_ = from;
-  provisional_.clear();
-  return absl::OkStatus();
+  return Following{.journal = *std::move(journal), .applied = from};
+}
+
+void StoreJournal::Publish(Following following, const StepCatalog* catalog) {
+  now_ = std::move(following);
+  catalog_ = catalog;
+}
+
+absl::StatusOr<std::unique_ptr<Manifest>> StoreJournal::OpenUsableIndex(JournalPlace* applied, absl::Status* why) {
+  if (absl::Status there = files_.TypeOf(layout_.index()).status(); !there.ok()) {
+    if (absl::IsNotFound(there)) return nullptr;
+    return there;
+  }
+  absl::StatusOr<std::unique_ptr<Manifest>> index = Manifest::Open(files_, layout_.index());
+  if (!index.ok()) return index.status();
+  const absl::StatusOr<std::optional<JournalPlace>> place = (*index)->Applied();
+  if (!place.ok()) return place.status();
+  if (!place->has_value()) return nullptr;  // its making was cut short
+  if ((*index)->store_id() != store_) {
+    *why = absl::DataLossError("it is of another store");
+    return nullptr;
+  }
+  *applied = **place;
+  return *std::move(index);
 }
 
 absl::Status StoreJournal::OpenIndex() {
-  absl::StatusOr<FileType> there = files_.TypeOf(layout_.index());
-  if (!there.ok()) return absl::IsNotFound(there.status()) ? StartIndex(absl::OkStatus()) : there.status();
-  absl::StatusOr<std::unique_ptr<Manifest>> index = Manifest::Open(files_, layout_.index());
-  if (!index.ok()) return StartIndex(index.status());
-  const absl::StatusOr<std::optional<JournalPlace>> place = (*index)->Applied();
-  const bool is_of_another = (*index)->store_id() != store_;
-  if (is_of_another || !place.ok() || !place->has_value()) {
-    index->reset();  // closed before it is removed
-    if (is_of_another) return StartIndex(absl::DataLossError("it is of another store"));
-    return StartIndex(place.status());  // or its making was cut short
-  }
-  absl::Status status = OpenJournal(**place);
-  if (absl::IsOutOfRange(status)) {
+  JournalPlace applied;
+  absl::Status why;
+  absl::StatusOr<std::unique_ptr<Manifest>> index = OpenUsableIndex(&applied, &why);
+  if (index.ok() && *index != nullptr) {
+    absl::StatusOr<Following> following = Follow(applied);
+    if (following.ok()) {
+      following->index = index->get();
+      Publish(*std::move(following), index->get());
+      indexes_.push_back(*std::move(index));
+      return absl::OkStatus();
+    }
+    if (!absl::IsOutOfRange(following.status())) return following.status();
     index->reset();
-    status = CheckReaches(**place, status);
-    return status.ok() ? StartIndex(absl::DataLossError("it is of another journal")) : status;
+    if (absl::Status reaches = CheckReaches(applied); !reaches.ok()) return reaches;
+    why = absl::DataLossError("it is of another journal");
   }
-  if (!status.ok()) return status;
-  index_ = *std::move(index);
-  catalog_ = index_.get();
-  if (status = TakeIn(); !absl::IsDataLoss(status) || !index_->damage_found()) return status;
-  catalog_ = nullptr;
-  index_.reset();
-  return StartIndex(status);
-}
-
-// An index has applied only entries that survive power loss. Where the journal ends before, it has lost some.
-absl::Status StoreJournal::CheckReaches(const JournalPlace& applied, const absl::Status& why) {
-  if (absl::Status status = OpenJournal(JournalPlace()); !status.ok()) return status;
-  if (absl::Status status = journal_->Look([](const KnownEntry&, bool) {}); !status.ok()) return status;
-  const EntryNumber last = journal_->last().number;
-  if (last >= applied.number) return absl::OkStatus();
-  return absl::DataLossError(fmt::format("the journal ends with entry {}, and the index has applied entry {}: {}", last,
-                                         applied.number, std::string(why.message())));
-}
-
-// `why`: what is wrong with the index that is there; ok: nothing that anybody need know.
-absl::Status StoreJournal::StartIndex(const absl::Status& why) {
-  index_is_new_ = true;
-  if (!why.ok()) {
-    options_.warn(
-        fmt::format("the index cannot be used and is made anew from the journal: {}", std::string(why.message())));
+  // Only what a look at it has proved useless is removed, and not before the journal has been read as a whole.
+  const bool is_useless = index.ok() || IsMissingOrDamaged(index.status()) || absl::IsUnimplemented(index.status());
+  if (!index.ok()) why = index.status();
+  index_is_new_ = is_useless;
+  if (is_useless && !why.ok()) Warn("the index cannot be used and is made anew from the journal", why);
+  if (!is_useless) Warn("the index cannot be used just now, so the journal is read into memory", why);
+  bool has_visible = false;
+  if (absl::Status status = ReadIntoMemory(&has_visible); !status.ok()) return status;
+  if (!is_useless) return absl::OkStatus();
+  if (absl::Status status = MakeIndex(); !status.ok()) {
+    Warn("the index cannot be written, so the journal is read into memory", status);
   }
-  absl::Status status = RemoveTree(files_, layout_.index());
-  if (status.ok()) {
-    absl::StatusOr<std::unique_ptr<Manifest>> index = Manifest::Create(files_, layout_.index(), store_);
-    status = index.status();
-    if (index.ok()) index_ = *std::move(index);
-  }
-  if (!status.ok()) {
-    WarnOfIndex(status);
-    status = StartInMemory();
-  } else {
-    catalog_ = index_.get();
-    status = OpenJournal(JournalPlace());
-  }
-  return status.ok() ? TakeIn() : status;
-}
-
-absl::Status StoreJournal::StartInMemory() {
-  if (absl::Status status = OpenJournal(JournalPlace()); !status.ok()) return status;
-  in_memory_.push_back(std::make_unique<MemoryCatalog>());
-  catalog_ = in_memory_.back().get();
   return absl::OkStatus();
 }
 
+// After an error the catalog is what it was.
+absl::Status StoreJournal::MakeIndex() {
+  if (absl::Status status = RemoveTree(files_, layout_.index()); !status.ok()) return status;
+  absl::StatusOr<std::unique_ptr<Manifest>> index = Manifest::Create(files_, layout_.index(), store_);
+  if (!index.ok()) return index.status();
+  absl::StatusOr<Following> following = Follow(JournalPlace());
+  if (!following.ok()) return following.status();
+  following->index = index->get();
+  bool has_visible = false;
+  if (absl::Status status = Read(*following, &has_visible); !status.ok()) return status;
+  // Something must be in it, or the next opening takes it for one whose making was cut short.
+  if (absl::Status status = (*index)->Apply(following->applied, {}); !status.ok()) return status;
+  Publish(*std::move(following), index->get());
+  indexes_.push_back(*std::move(index));
+  return absl::OkStatus();
+}
+
+// After an error the catalog is what it was. A catalog that says less than the one before is not published.
+absl::Status StoreJournal::ReadIntoMemory(bool* has_visible) {
+  absl::StatusOr<Following> following = Follow(JournalPlace());
+  if (!following.ok()) return following.status();
+  auto memory = std::make_unique<MemoryCatalog>();
+  following->memory = memory.get();
+  if (absl::Status status = Read(*following, has_visible); !status.ok()) return status;
+  if (options_.holder && following->applied.epoch <= now_.applied.epoch &&
+      following->journal->last().number < now_.applied.number) {
+    return absl::DataLossError(fmt::format("journal {} ends with entry {}, and entry {} has been applied",
+                                           layout_.journal(), following->journal->last().number, now_.applied.number));
+  }
+  in_memory_.reserve(in_memory_.size() + 1);
+  Publish(*std::move(following), memory.get());
+  in_memory_.push_back(std::move(memory));
+  return absl::OkStatus();
+}
+
+// An index has applied only entries that survive power loss. Where the journal ends before, it has lost some, unless it
+// was made anew since, with a newer epoch.
+absl::Status StoreJournal::CheckReaches(const JournalPlace& applied) {
+  absl::StatusOr<Following> whole = Follow(JournalPlace());
+  if (!whole.ok()) return whole.status();
+  if (absl::Status status = whole->journal->Look([](const KnownEntry&, bool) {}); !status.ok()) return status;
+  const JournalPlace last = whole->journal->last();
+  if (last.epoch > applied.epoch || last.number >= applied.number) return absl::OkStatus();
+  return absl::DataLossError(
+      fmt::format("the journal ends with entry {}, and the index has applied entry {}", last.number, applied.number));
+}
+
 absl::Status StoreJournal::BeginEpoch() {
-  const Appended begun =
-      journal_->Append({.kind = AppendDraft::Kind::kBeginsEpoch}, [](const JournalView&) { return absl::OkStatus(); });
+  const Appended begun = now_.journal->Append(
+      {.kind = AppendDraft::Kind::kBeginsEpoch}, [](const JournalView&) { return absl::OkStatus(); },
+      Journal::Room::kReserve);
   if (!begun.ok()) return begun.status;
   epoch_ = begun.place.epoch;
   return TakeIn();
 }
 
-// Reads what is new and applies it. `*has_visible`: there are facts that are only visible, and they were not applied.
-absl::Status StoreJournal::Read(bool* has_visible) {
+// Reads what is new into the catalog of `following`. `*has_visible`: there are facts that are only visible, and they
+// were not applied. After an error `following.lags` says whether the catalog lacks some of what the journal has visited
+// and will not visit again.
+absl::Status StoreJournal::Read(Following& following, bool* has_visible) {
   *has_visible = false;
-  Reading reading{.place = applied_};
+  Reading reading{.place = following.applied};
   const absl::Status looked =
-      journal_->Look([&](const KnownEntry& known, bool is_established) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        if (reading.status.ok() && !reading.starts_over) Visit(known, is_established, reading);
+      following.journal->Look([&](const KnownEntry& known, bool is_established) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        if (reading.status.ok() && !reading.is_replaced) Visit(known, is_established, following, reading);
       });
-  if (reading.status.ok() && !reading.starts_over) Flush(reading);
-  if (!looked.ok()) return looked;
+  if (reading.status.ok() && !reading.is_replaced) Flush(following, reading);
+  following.lags = (!reading.status.ok() && following.refused.ok()) || reading.is_replaced;
+  if (!reading.status.ok()) return reading.status;
+  if (reading.is_replaced) return absl::DataLossError("journal entries that were only visible are gone");
   *has_visible = reading.has_visible;
-  if (!reading.starts_over) return reading.status;
-  if (absl::Status status = StartInMemory(); !status.ok()) return status;
-  return Read(has_visible);
+  return looked;
 }
 
-void StoreJournal::Visit(const KnownEntry& known, bool is_established, Reading& reading) {
+void StoreJournal::Visit(const KnownEntry& known, bool is_established, Following& following, Reading& reading) {
   const EntryNumber number = known.place.number;
   if (number <= reading.place.number) {
-    const auto applied = provisional_.find(number);
-    if (applied == provisional_.end()) return;
-    // What was only visible is gone, and another entry has its number. It takes a power loss, or a failed sync.
-    reading.starts_over = applied->second != known.place.digest;
-    if (is_established) provisional_.erase(applied);
+    const auto applied = following.provisional.find(number);
+    if (applied == following.provisional.end()) return;
+    // It takes a power loss, or a failed sync, for another entry to have its number.
+    reading.is_replaced = applied->second != known.place.digest;
+    if (is_established) following.provisional.erase(applied);
     return;
   }
   const bool has_facts = known.counts && !known.entry.facts.empty();
@@ -175,60 +213,80 @@ void StoreJournal::Visit(const KnownEntry& known, bool is_established, Reading& 
     reading.has_visible = reading.has_visible || has_facts;
     return;
   }
+  if (number != reading.place.number + 1) {
+    reading.status = absl::InternalError(
+        fmt::format("journal {}: entry {} was read after entry {}", layout_.journal(), number, reading.place.number));
+    return;
+  }
   if (has_facts) {
     absl::StatusOr<std::vector<Fact>> facts = DecodeFacts(known.entry);
-    reading.status = facts.status();
+    reading.status = following.refused = facts.status();
     if (!facts.ok()) return;
-    if (collects_news_ && number > heard_) news_.insert(news_.end(), facts->begin(), facts->end());
+    const bool is_own = unknown_ && known.entry.id == *unknown_;
+    if (collects_news_ && number > heard_ && !is_own) news_.insert(news_.end(), facts->begin(), facts->end());
     reading.facts.insert(reading.facts.end(), std::move_iterator(facts->begin()), std::move_iterator(facts->end()));
   }
   heard_ = std::max(heard_, number);
   reading.place = known.place;
-  if (!is_established) provisional_[number] = known.place.digest;
-  if (reading.facts.size() >= kBatchFacts) Flush(reading);
+  if (!is_established) following.provisional[number] = known.place.digest;
+  if (reading.facts.size() >= kBatchFacts) Flush(following, reading);
 }
 
-void StoreJournal::Flush(Reading& reading) {
-  if (reading.place == applied_) return;
-  // The journal may be reading just now, so it is opened anew later.
-  reading.starts_over = !ApplyToCatalog(reading.place, reading.facts);
+void StoreJournal::Flush(Following& following, Reading& reading) {
+  if (reading.place == following.applied) return;
+  reading.status = Apply(following, reading.place, reading.facts);
   reading.facts.clear();
 }
 
+absl::Status StoreJournal::Apply(Following& following, const JournalPlace& place, std::span<const Fact> facts) {
+  if (following.memory != nullptr) {
+    following.memory->Apply(facts);
+  } else if (absl::Status status = following.index->Apply(place, facts); !status.ok()) {
+    return status;
+  }
+  following.applied = place;
+  return absl::OkStatus();
+}
+
 absl::Status StoreJournal::TakeIn() {
+  bool was_read_anew = false;
   for (int tries = 0; tries < kTriesMax; ++tries) {
+    if (!now_.refused.ok()) return now_.refused;
     bool has_visible = false;
-    if (absl::Status status = Read(&has_visible); !status.ok() || !has_visible) return status;
-    if (const Appended settled = journal_->Settle(); !settled.ok()) return settled.status;
-  }
-  return absl::UnavailableError(fmt::format("journal {}: other processes append faster than this one can read",
-                                            layout_.journal()));
-}
-
-// False, with a warning: the index cannot be written.
-bool StoreJournal::ApplyToCatalog(const JournalPlace& place, std::span<const Fact> facts) {
-  if (in_memory_.empty()) {
-    if (absl::Status status = index_->Apply(place, facts); !status.ok()) {
-      WarnOfIndex(status);
-      return false;
+    absl::Status status = now_.lags ? absl::OkStatus() : Read(now_, &has_visible);
+    if (now_.lags) {
+      if (was_read_anew) return status;
+      was_read_anew = true;
+      if (!status.ok() && now_.index != nullptr) {
+        Warn("the index cannot be brought up to date, so the journal is read into memory", status);
+      }
+      status = ReadIntoMemory(&has_visible);
     }
-  } else {
-    in_memory_.back()->Apply(facts);
+    if (!status.ok()) return status;
+    if (!options_.holder || !has_visible) return absl::OkStatus();
+    if (const Appended settled = now_.journal->Settle(); !settled.ok()) return settled.status;
   }
-  applied_ = place;
-  return true;
-}
-
-void StoreJournal::WarnOfIndex(const absl::Status& why) const {
-  options_.warn(
-      fmt::format("the index cannot be written, so the journal is read into memory: {}", std::string(why.message())));
+  return absl::UnavailableError(
+      fmt::format("journal {}: other processes append faster than this one can read", layout_.journal()));
 }
 
 absl::StatusOr<bool> StoreJournal::Look() {
+  const WarnLater later(options_.warn);
   absl::MutexLock lock(&mutex_);
-  const JournalPlace before = applied_;
+  warnings_ = &later;
+  const JournalPlace before = now_.applied;
   if (absl::Status status = TakeIn(); !status.ok()) return status;
-  return applied_ != before;
+  return now_.applied != before;
+}
+
+absl::Status StoreJournal::CheckHolds() {
+  const WarnLater later(options_.warn);
+  absl::MutexLock lock(&mutex_);
+  warnings_ = &later;
+  if (absl::Status status = TakeIn(); !status.ok()) return status;
+  const uint64_t newest = now_.journal->last().epoch;
+  if (newest == epoch_) return absl::OkStatus();
+  return absl::AbortedError(fmt::format("the newest epoch is {}, this process's is {}", newest, epoch_));
 }
 
 std::vector<Fact> StoreJournal::TakeNews() {
@@ -237,13 +295,16 @@ std::vector<Fact> StoreJournal::TakeNews() {
 }
 
 absl::Status StoreJournal::Change(Compose compose, Journal::Room room) {
+  const WarnLater later(options_.warn);
   absl::MutexLock lock(&mutex_);
+  warnings_ = &later;
   for (int tries = 0; tries < kTriesMax; ++tries) {
     if (absl::Status status = TakeIn(); !status.ok()) return status;
     absl::StatusOr<std::vector<Fact>> facts = compose(*catalog_);
     if (!facts.ok()) return facts.status();
     if (facts->empty()) return absl::OkStatus();
     AppendDraft draft{.kind = options_.holder ? AppendDraft::Kind::kHolder : AppendDraft::Kind::kAnybody,
+                      .id = EntryId{RandomBytes16()},
                       .epoch = epoch_};
     std::vector<Fact> as_read;
     for (const Fact& fact : *facts) {
@@ -259,15 +320,22 @@ absl::Status StoreJournal::Change(Compose compose, Journal::Room room) {
       overtaken = HasNews(view);
       return overtaken ? absl::CancelledError("another process has appended an entry") : absl::OkStatus();
     };
-    const Appended appended = journal_->Append(std::move(draft), check, room);
+    const EntryId id = draft.id;
+    const Appended appended = now_.journal->Append(std::move(draft), check, room);
     if (appended.result == Appender::Result::kRefused && overtaken) continue;
-    if (appended.result == Appender::Result::kUnknown) return absl::UnknownError(appended.status.message());
+    if (appended.result == Appender::Result::kUnknown) {
+      unknown_ = id;
+      return absl::UnknownError(appended.status.message());
+    }
     if (!appended.ok()) return appended.status;
     heard_ = appended.place.number;
-    if (ApplyToCatalog(appended.place, as_read)) return absl::OkStatus();
-    // The facts are established, whatever becomes of the catalog.
-    if (absl::Status status = StartInMemory(); !status.ok()) return status;
-    return TakeIn();
+    // The facts are established, whatever becomes of the catalog. Entries without facts may stand before them.
+    if (absl::Status applied = Apply(now_, appended.place, as_read); !applied.ok()) {
+      now_.lags = true;
+      Warn("the index cannot be written, so the journal is read into memory", applied);
+      if (absl::Status read = TakeIn(); !read.ok()) Warn("the journal cannot be read just now", read);
+    }
+    return absl::OkStatus();
   }
   return absl::UnavailableError(
       fmt::format("journal {}: {} appends of other processes came first", layout_.journal(), kTriesMax));
@@ -277,7 +345,7 @@ absl::Status StoreJournal::Maintain() {
   std::shared_ptr<Journal> journal;
   {
     absl::MutexLock lock(&mutex_);
-    journal = journal_;
+    journal = now_.journal;
   }
   return journal->Maintain();
 }
@@ -285,10 +353,10 @@ absl::Status StoreJournal::Maintain() {
 // Whether the view has facts that the catalog has not.
 bool StoreJournal::HasNews(const JournalView& view) const {
   for (const KnownEntry& known : view.entries()) {
-    if (known.place.number > applied_.number) {
+    if (known.place.number > now_.applied.number) {
       if (known.counts && !known.entry.facts.empty()) return true;
-    } else if (const auto applied = provisional_.find(known.place.number);
-               applied != provisional_.end() && applied->second != known.place.digest) {
+    } else if (const auto applied = now_.provisional.find(known.place.number);
+               applied != now_.provisional.end() && applied->second != known.place.digest) {
       return true;
     }
   }
@@ -296,12 +364,14 @@ bool StoreJournal::HasNews(const JournalView& view) const {
 }
 
 void StoreJournal::ForgetGarbage(std::span<const AttemptId> attempts) {
+  const WarnLater later(options_.warn);
   absl::MutexLock lock(&mutex_);
+  warnings_ = &later;
   if (attempts.empty()) return;
-  if (!in_memory_.empty()) {
-    in_memory_.back()->ForgetGarbage(attempts);
-  } else if (absl::Status status = index_->ForgetDeletions(attempts); !status.ok()) {
-    options_.warn(fmt::format("the index could not be written: {}", std::string(status.message())));
+  if (now_.memory != nullptr) {
+    now_.memory->ForgetGarbage(attempts);
+  } else if (absl::Status status = now_.index->ForgetDeletions(attempts); !status.ok()) {
+    Warn("the index could not be written", status);
   }
 }
 

@@ -1,5 +1,5 @@
-// A store's journal together with the catalog of what it says. Every change of a store goes through here, whoever makes
-// it: the process that holds the store, a worker, a command.
+// A store's journal together with the catalog of what it says. Every change of a store goes through here, made by the
+// process that holds the store, by a worker or by a command.
 
 #ifndef TIDEMARK_STORAGE_STORE_STORE_JOURNAL_H_
 #define TIDEMARK_STORAGE_STORE_STORE_JOURNAL_H_
@@ -24,6 +24,7 @@
 #include "storage/journal/journal.h"
 #include "storage/manifest/manifest.h"
 #include "storage/manifest/store_layout.h"
+#include "storage/manifest/warn_later.h"
 #include "storage/records/fact.h"
 #include "storage/records/step_catalog.h"
 #include "storage/shard/ids.h"
@@ -44,8 +45,9 @@ struct StoreJournalOptions {
 // they may be shown, and what it appends carries them.
 class StoreJournal {
  public:
-  // Reads what the journal says. A holder's index is brought up to date, or made anew if it is missing, damaged or of
-  // another history; where it cannot be written, as on a full disk, the catalog is in memory, with a warning.
+  // Reads what the journal says. A holder's index is brought up to date. If it is damaged or of another history, it is
+  // made anew once the journal has been read; if it cannot be read or written just now, as on a full disk, it is left
+  // alone, and the catalog is in memory; both with a warning.
   //
   // kNotFound: there is no journal. kDataLoss: an entry is missing or damaged, and no later one carries it, or the
   // index has applied entries that the journal does not have. kUnimplemented: an entry is of a newer version.
@@ -64,6 +66,9 @@ class StoreJournal {
   // Takes in what others have appended. Returns whether that was anything.
   absl::StatusOr<bool> Look() ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Of a holder: takes in what is new. kAborted: a newer epoch has begun, so another process holds the store now.
+  absl::Status CheckHolds() ABSL_LOCKS_EXCLUDED(mutex_);
+
   // The facts of others that were taken in since the last call, in their order. Of a holder; empty else.
   std::vector<Fact> TakeNews() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -71,9 +76,9 @@ class StoreJournal {
   // and is called again if another process appends in between. No facts: nothing is appended. When this returns ok, the
   // facts survive power loss and the catalog has them.
   //
-  // The error of `compose`: nothing was appended. kAborted: a newer epoch has begun, so another process has opened the
-  // store for writing; nothing was appended. kUnknown: the entry may or may not survive; the next Look or Change of a
-  // holder finds out. Other errors: nothing was appended.
+  // After an error nothing was appended, except after kUnknown: then the entry may or may not survive, and the next
+  // Look or Change of a holder finds out. The error is that of `compose`; or kAborted: a newer epoch has begun, so
+  // another process has opened the store for writing; or that of the disk. `compose` runs with the journal locked.
   using Compose = absl::FunctionRef<absl::StatusOr<std::vector<Fact>>(const StepCatalog&)>;
   absl::Status Change(Compose compose, Journal::Room room = Journal::Room::kAny) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -86,30 +91,48 @@ class StoreJournal {
   void ForgetGarbage(std::span<const AttemptId> attempts) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  StoreJournal(FileSystem& files, const StoreLayout& layout, const StoreId& store, StoreJournalOptions options);
-
-  absl::Status OpenHeld() ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::Status OpenIndex() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status CheckReaches(const JournalPlace& applied, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status StartIndex(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status StartInMemory() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status OpenJournal(const JournalPlace& from) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status BeginEpoch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status TakeIn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Read(bool* has_visible) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // A catalog, and how far it has followed the journal.
+  struct Following {
+    std::shared_ptr<Journal> journal;  // shared with a Maintain that is running
+    JournalPlace applied;              // what the catalog has
+    // Of what the catalog has, the entries that were only visible when they were applied.
+    std::map<EntryNumber, Digest128> provisional;
+    // The catalog lacks something that the journal has visited and will not visit again, so it is to be replaced.
+    bool lags = false;
+    absl::Status refused;       // why an entry cannot be understood: nothing after it is read
+    Manifest* index = nullptr;  // one of the two is the catalog
+    MemoryCatalog* memory = nullptr;
+  };
   // One reading of what is new.
   struct Reading {
     JournalPlace place;       // with `facts` applied
     std::vector<Fact> facts;  // that are not applied yet
     bool has_visible = false;
-    bool starts_over = false;  // the catalog cannot go on, and is read into memory from the beginning
+    bool is_replaced = false;  // what was only visible is gone
     absl::Status status;
   };
-  void Visit(const KnownEntry& known, bool is_established, Reading& reading) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Flush(Reading& reading) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool ApplyToCatalog(const JournalPlace& place, std::span<const Fact> facts) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  StoreJournal(FileSystem& files, const StoreLayout& layout, const StoreId& store, StoreJournalOptions options);
+
+  absl::Status OpenHeld() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status OpenIndex() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The index that is there, as far as it can be used; null: there is none, or it cannot be used, and `*why` says so.
+  absl::StatusOr<std::unique_ptr<Manifest>> OpenUsableIndex(JournalPlace* applied, absl::Status* why)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status MakeIndex() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status ReadIntoMemory(bool* has_visible) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckReaches(const JournalPlace& applied) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Following> Follow(const JournalPlace& from) const;
+  void Publish(Following following, const StepCatalog* catalog) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status BeginEpoch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status TakeIn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Read(Following& following, bool* has_visible) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Visit(const KnownEntry& known, bool is_established, Following& following, Reading& reading)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Flush(Following& following, Reading& reading) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static absl::Status Apply(Following& following, const JournalPlace& place, std::span<const Fact> facts);
   bool HasNews(const JournalView& view) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void WarnOfIndex(const absl::Status& why) const;
+  void Warn(std::string_view what, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   FileSystem& files_;
   const StoreLayout layout_;
@@ -119,17 +142,17 @@ class StoreJournal {
   bool index_is_new_ = false;
 
   absl::Mutex mutex_;
-  std::shared_ptr<Journal> journal_ ABSL_GUARDED_BY(mutex_);  // shared with a Maintain that is running
-  JournalPlace applied_ ABSL_GUARDED_BY(mutex_);              // what the catalog has
-  // Of what the catalog has, the entries that were only visible when they were applied.
-  std::map<EntryNumber, Digest128> provisional_ ABSL_GUARDED_BY(mutex_);
+  const WarnLater* warnings_ ABSL_GUARDED_BY(mutex_) = nullptr;  // of the call that holds the mutex
+  Following now_ ABSL_GUARDED_BY(mutex_);                        // what is asked
   bool collects_news_ ABSL_GUARDED_BY(mutex_) = false;
   EntryNumber heard_ ABSL_GUARDED_BY(mutex_) = 0;  // entries up to here are in news_, or are no news
+  std::optional<EntryId> unknown_
+      ABSL_GUARDED_BY(mutex_);  // of an own entry of which it is not known whether it is there
   std::vector<Fact> news_ ABSL_GUARDED_BY(mutex_);
 
-  // One of the two is the catalog. An index that failed stays, because somebody may be asking it.
-  std::unique_ptr<Manifest> index_;
-  std::vector<std::unique_ptr<MemoryCatalog>> in_memory_ ABSL_GUARDED_BY(mutex_);  // the last one counts
+  // Catalogs that were replaced stay, because another thread may be asking them.
+  std::vector<std::unique_ptr<Manifest>> indexes_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<MemoryCatalog>> in_memory_ ABSL_GUARDED_BY(mutex_);
   std::atomic<const StepCatalog*> catalog_{nullptr};
 };
 

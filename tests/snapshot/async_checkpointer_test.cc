@@ -359,25 +359,6 @@ TEST_F(AsyncCheckpointerTest, RefusesEverythingAfterClose) {
   EXPECT_FALSE(checkpointer->ShouldSave(2));
 }
 
-TEST_F(AsyncCheckpointerTest, RefusesToWaitForAnEvaluatorInThatEvaluator) {
-  auto checkpointer = Open();
-  std::vector<absl::Status> answers;
-  ASSERT_THAT(checkpointer->AddEvaluator({.name = "waits"},
-                                         [&](const Snapshot&) -> absl::StatusOr<Verdict> {
-                                           answers.push_back(checkpointer->WaitUntilEvaluated());
-                                           answers.push_back(checkpointer->WaitUntilEvaluated(absl::InfiniteFuture()));
-                                           return Verdict();
-                                         }),
-              IsOk());
-  ASSERT_THAT(checkpointer->Save(10, world_.trainer.state), IsOk());
-  EXPECT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
-  ASSERT_THAT(answers, testing::SizeIs(2));
-  for (const absl::Status& answer : answers) {
-    EXPECT_THAT(answer,
-                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("called by a callback or an evaluator")));
-  }
-}
-
 TEST_F(AsyncCheckpointerTest, CommitsWhatIsInFlightBeforeItCloses) {
   std::optional<Future> committed;
   {

@@ -447,5 +447,24 @@ TEST_F(EvaluationRowsTest, WritesTheStatisticsFileWithoutARoundForAnythingElse) 
   written.WaitForNotification();
 }
 
+TEST_F(EvaluationRowsTest, RefusesToWaitForAnEvaluatorInThatEvaluator) {
+  auto checkpointer = Open();
+  std::vector<absl::Status> answers;
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "waits"},
+                                         [&](const Snapshot&) -> absl::StatusOr<Verdict> {
+                                           answers.push_back(checkpointer->WaitUntilEvaluated());
+                                           answers.push_back(checkpointer->WaitUntilEvaluated(absl::InfiniteFuture()));
+                                           return Verdict();
+                                         }),
+              IsOk());
+  ASSERT_THAT(checkpointer->Save(10, trainer_.state), IsOk());
+  EXPECT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  ASSERT_THAT(answers, testing::SizeIs(2));
+  for (const absl::Status& answer : answers) {
+    EXPECT_THAT(answer,
+                StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("called by a callback or an evaluator")));
+  }
+}
+
 }  // namespace
 }  // namespace tidemark

@@ -3,6 +3,7 @@
 #include "storage/store/convert.h"
 
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <random>
 #include <string>
@@ -33,8 +34,9 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-// Steps 1 (tagged), 2 (evaluated, and there is a worker's report in the inbox), 3 (deleted, its files leased), 4 (saved
-// twice) and 5 (a save that failed), as the first format has them; and an attempt at step 6 that was not committed.
+// Steps 1 (tagged), 2 (evaluated, and there is a worker's report in the inbox), 3 (deleted, its files still there), 4
+// (saved twice) and 5 (a save that failed), as the first format has them; and an attempt at step 6 that was not
+// committed.
 void MakeFirstFormat(FileSystem& files, const std::string& directory) {
   std::string warnings;
   auto store = OpenSoundStore(directory, &warnings, files);
@@ -142,12 +144,44 @@ TEST(ConvertTest, TakesTheShardsWhereTheManifestIsLost) {
   std::vector<std::string> warnings;
   auto store = OpenJournalStore(directory.path(), &warnings);
   ASSERT_THAT(store, IsOk());
-  EXPECT_THAT(warnings, Contains(HasSubstr("the store is converted from the shards")));
+  EXPECT_THAT(warnings, Contains(HasSubstr("steps are also taken from the shards")));
   EXPECT_THAT(ReadValue(**store, 1), IsOkAndHolds(100));
   EXPECT_THAT((*store)->catalog().Find(1)->value().info.tags, ElementsAre("paper"));
   EXPECT_THAT(ReadValue(**store, 4), IsOkAndHolds(401));
   // Only the manifest knew that the step was deleted.
   EXPECT_THAT(ReadValue(**store, 3), IsOkAndHolds(300));
+}
+
+TEST(ConvertTest, TakesTheShardsWhereTheEndOfTheManifestsLogIsDamaged) {
+  TestDirectory directory;
+  MakeFirstFormat(PosixFileSystem(), directory.path());
+  const StoreLayout layout(directory.path());
+  for (const auto& entry : fs::directory_iterator(layout.manifest())) {
+    if (entry.path().extension() != ".log" || entry.file_size() < 200) continue;
+    std::fstream log(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    log.seekp(static_cast<std::streamoff>(entry.file_size() / 3));
+    log.put('\x55');
+  }
+  std::vector<std::string> warnings;
+  auto store = OpenJournalStore(directory.path(), &warnings);
+  ASSERT_THAT(store, IsOk());
+  EXPECT_THAT(warnings, Contains(HasSubstr("or not all of it")));
+  for (const auto& [step, value] : {std::pair(1, 100), std::pair(2, 200), std::pair(4, 401)}) {
+    EXPECT_THAT(ReadValue(**store, step), IsOkAndHolds(value)) << step;
+  }
+}
+
+TEST(ConvertTest, TakesTheShardsWhereTheManifestIsGone) {
+  TestDirectory directory;
+  MakeFirstFormat(PosixFileSystem(), directory.path());
+  const StoreLayout layout(directory.path());
+  fs::remove_all(layout.manifest());
+  std::vector<std::string> warnings;
+  auto store = OpenJournalStore(directory.path(), &warnings);
+  ASSERT_THAT(store, IsOk());
+  EXPECT_THAT(ReadValue(**store, 1), IsOkAndHolds(100));
+  EXPECT_THAT((*store)->catalog().Find(1)->value().info.tags, ElementsAre("paper"));
+  EXPECT_TRUE((*store)->catalog().Find(2)->value().info.evaluated_by("worker"));
 }
 
 TEST(ConvertTest, IsDoneOrNotAfterACrash) {

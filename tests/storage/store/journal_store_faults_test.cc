@@ -37,14 +37,20 @@ class JournalStoreFaultsTest : public testing::Test {
     if (!status.ok()) {
       EXPECT_TRUE(fault.IsNamedIn(status)) << status;
     }
-    if (store_ != nullptr) {
+    goes_on_ = store_ != nullptr;
+    if (goes_on_) {
       EXPECT_THAT(TrySave(*store_, 9, 900, files_), IsOk());
       EXPECT_THAT(ReadValue(*store_, 9, files_), IsOkAndHolds(900));
       store_.reset();
     }
     auto reopened = OpenJournalStore(path_, &warnings_, files_);
     ASSERT_THAT(reopened, IsOk());
+    const bool went_on = store_ == nullptr && goes_on_;
     store_ = *std::move(reopened);
+    EXPECT_THAT(ReadValue(*store_, 3, files_), IsOkAndHolds(300));
+    if (went_on) {
+      EXPECT_THAT(ReadValue(*store_, 9, files_), IsOkAndHolds(900));
+    }
     EXPECT_THAT(ReadValue(*store_, 1, files_), IsOkAndHolds(100));
     EXPECT_TRUE(store_->catalog().Find(1)->value().info.pinned);
     EXPECT_THAT(store_->SweepUncommitted(), IsOk());
@@ -71,6 +77,7 @@ class JournalStoreFaultsTest : public testing::Test {
   std::string path_;
   std::vector<std::string> warnings_;
   std::unique_ptr<JournalStore> store_;
+  bool goes_on_ = false;  // the process that met the fault has saved step 9 since
 };
 
 TEST_F(JournalStoreFaultsTest, ASaveIsCommittedOrItIsNot) {

@@ -9,10 +9,13 @@
 #include <utility>
 #include <vector>
 
+#include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/manifest/attempt_reader.h"
 #include "storage/manifest/lease.h"
 #include "storage/store/garbage.h"
+#include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 #include "tests/storage/store/journal_store_testing.h"
@@ -171,6 +174,93 @@ TEST_F(JournalStoreTest, KeepsTheFilesOfDeletedStepsThatAreRead) {
   EXPECT_THAT(Folders(), SizeIs(1));
 }
 
+TEST_F(JournalStoreTest, SweepsNoAttemptThatIsRead) {
+  ShardIdentity leased, in_use;
+  {
+    const auto store = Open();
+    leased = *TryAttempt(*store, 1, 1);
+    in_use = *TryAttempt(*store, 2, 2);
+    ASSERT_THAT(TryAttempt(*store, 3, 3), IsOk());
+  }
+  const auto store = Open();
+  LeaseObserver leases(PosixFileSystem(), layout_, ThisMachine(), MonotonicNow);
+  auto lease = leases.Acquire(
+      {.step = 1, .attempt = leased.attempt, .evaluator = "e", .holder = "h", .expiry = absl::Minutes(1)});
+  ASSERT_THAT(lease, IsOk());
+  ASSERT_THAT(store->SweepUncommitted({in_use.attempt}), IsOk());
+  EXPECT_THAT(Folders(), ElementsAre(NameOf(leased), NameOf(in_use)));
+  lease->reset();
+  ASSERT_THAT(store->SweepUncommitted(), IsOk());
+  EXPECT_THAT(Folders(), IsEmpty());
+}
+
+TEST_F(JournalStoreTest, SweepsNoBaseOfAStep) {
+  ShardIdentity base, last;
+  {
+    const auto store = Open();
+    base = *TryAttempt(*store, 1, 1);
+    last = *TryAttempt(*store, 2, 2);
+    auto attempt = ReadAttempt(PosixFileSystem(), layout_, store->id(), {2, last.attempt});
+    ASSERT_THAT(attempt, IsOk());
+    attempt->record.references.push_back({.step = 1, .attempt = base.attempt, .world_size = 1});
+    ASSERT_THAT(store->CommitAttempt(attempt->record), IsOk());
+  }
+  const auto store = Open();
+  ASSERT_THAT(store->SweepUncommitted(), IsOk());
+  EXPECT_THAT(Folders(), ElementsAre(NameOf(base), NameOf(last)));
+}
+
+// A disk that has no room but for what the journal has set aside.
+absl::Status RefuseNewFiles(const FailingFileSystem::Call& call) {
+  const bool makes = (call.operation == "Create" || call.operation == "CreateDirectory") && !fs::exists(call.path);
+  for (const std::string_view folder : {"/steps/", "/journal/", "/index"}) {
+    if (makes && call.path.find(folder) != std::string::npos) return absl::ResourceExhaustedError("no room");
+  }
+  return absl::OkStatus();
+}
+
+TEST_F(JournalStoreTest, DeletesStepsOnAFullDisk) {
+  FailingFileSystem files(PosixFileSystem());
+  auto store = OpenJournalStore(directory_.path(), &warnings_, files);
+  ASSERT_THAT(store, IsOk());
+  std::vector<ShardIdentity> saved;
+  for (const int64_t step : {1, 2, 3, 4, 5, 6}) {
+    saved.push_back(SaveStep(**store, step, step, files));
+    ASSERT_THAT((*store)->Maintain(), IsOk());
+  }
+  files.SetRule(RefuseNewFiles);
+  EXPECT_THAT(TrySave(**store, 7, 7, files), StatusIs(StatusCode::kResourceExhausted, HasSubstr("no room")));
+  // What frees no room may not take the last of what is set aside.
+  absl::Status pinned;
+  for (int i = 0; i < 40 && pinned.ok(); ++i) pinned = (*store)->Pin(1, fmt::format("pin {}", i));
+  EXPECT_THAT(pinned, StatusIs(StatusCode::kResourceExhausted, testing::_));
+  EXPECT_THAT((*store)->NoteSteps({Deletion(saved[1]), Deletion(saved[2])}), IsOk());
+  EXPECT_THAT((*store)->RemoveDeleted({}), IsOkAndHolds(false));
+  EXPECT_FALSE(fs::exists(layout_.attempt(2, saved[1].attempt)));
+  // The next process can open it, too, and delete more.
+  store->reset();
+  store = OpenJournalStore(directory_.path(), &warnings_, files);
+  ASSERT_THAT(store, IsOk());
+  EXPECT_THAT((*store)->NoteSteps({Deletion(saved[3])}), IsOk());
+  files.Reset();
+  EXPECT_THAT(TrySave(**store, 7, 7, files), IsOk());
+}
+
+TEST_F(JournalStoreTest, RemovesTheFilesOfACommitThatFailedWithTheNextOne) {
+  FailingFileSystem files(PosixFileSystem());
+  auto store = OpenJournalStore(directory_.path(), &warnings_, files);
+  ASSERT_THAT(store, IsOk());
+  const ShardIdentity failed = *TryAttempt(**store, 1, 1, files);
+  auto attempt = ReadAttempt(files, layout_, (*store)->id(), {1, failed.attempt});
+  ASSERT_THAT(attempt, IsOk());
+  files.FailOperation("SyncDirectory", absl::InternalError("EIO"));
+  EXPECT_THAT((*store)->CommitAttempt(attempt->record), StatusIs(StatusCode::kInternal, HasSubstr("EIO")));
+  files.Reset();
+  EXPECT_TRUE(fs::exists(layout_.attempt(1, failed.attempt)));
+  const ShardIdentity next = SaveStep(**store, 2, 2, files);
+  EXPECT_THAT(Folders(), ElementsAre(NameOf(next)));
+}
+
 TEST_F(JournalStoreTest, AbandonsAnAttemptAndSaysWhy) {
   const auto store = Open();
   const ShardIdentity identity = *TryAttempt(*store, 5, 5);
@@ -266,6 +356,10 @@ TEST_F(JournalStoreTest, SaysWhoHasTheStoreWhenItIsFenced) {
   ASSERT_THAT(newer, IsOk());
   EXPECT_THAT(TrySave(*store, 2, 2),
               StatusIs(StatusCode::kFailedPrecondition, HasSubstr("another process has opened the store")));
+  // Nor does it remove what the other process may need.
+  for (const absl::Status& refused : {store->SweepUncommitted(), store->RemoveDeleted({}).status()}) {
+    EXPECT_THAT(refused, StatusIs(StatusCode::kFailedPrecondition, HasSubstr("another process has opened the store")));
+  }
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ class Drawn {
   Fact Next() {
     const int64_t step = Below(6);
     const std::string attempt = AttemptText(static_cast<uint8_t>(4 * step + Below(4)));
-    switch (Below(9)) {
+    switch (Below(10)) {
       case 0:
       case 1: {
         StepRecord record;
@@ -54,6 +54,9 @@ class Drawn {
       }
       case 5:
         return PinFact{.step = step, .attempt = attempt, .pinned = true, .tags = {"t"}};
+      case 9:
+        return PhasesFact{
+            {.step = step, .attempt = attempt, .phases = {{.name = fmt::format("p{}", Below(3)), .lane = "trainer"}}}};
       case 6:
         return BestModesFact{{{fmt::format("m{}", Below(2)), Below(2) == 0 ? BestMode::kLowest : BestMode::kHighest}}};
       case 7:
@@ -91,6 +94,15 @@ void ExpectAlike(const StepCatalog& a, const StepCatalog& b) {
     EXPECT_EQ(TextOf(a.Find(step)), TextOf(b.Find(step))) << step;
     EXPECT_EQ(TextOf(a.FindAtOrBelow(step)), TextOf(b.FindAtOrBelow(step))) << step;
     EXPECT_EQ(TextOf(a.FindCommittedAtOrBelow(step)), TextOf(b.FindCommittedAtOrBelow(step))) << step;
+  }
+  for (int64_t step = 0; step < 6; ++step) {
+    const auto record = a.Find(step);
+    if (!record.ok() || !record->has_value()) continue;
+    const auto of_a = a.Phases(step, (*record)->info.attempt), of_b = b.Phases(step, (*record)->info.attempt);
+    ASSERT_THAT(of_a, IsOk());
+    ASSERT_THAT(of_b, IsOk());
+    ASSERT_EQ(of_a->size(), of_b->size()) << step;
+    for (size_t i = 0; i < of_a->size(); ++i) EXPECT_EQ((*of_a)[i].name, (*of_b)[i].name);
   }
   EXPECT_EQ(*a.LatestCommitted(), *b.LatestCommitted());
   for (const std::string metric : {"loss", "a/accuracy", "none"}) {

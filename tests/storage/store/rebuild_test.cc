@@ -6,7 +6,9 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <random>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -14,6 +16,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/store/garbage.h"
+#include "tests/storage/io/crash_states.h"
+#include "tests/storage/io/drawn_cases.h"
+#include "tests/storage/io/simulated_disk.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 #include "tests/storage/store/journal_store_testing.h"
@@ -182,6 +187,82 @@ TEST_F(RebuildTest, AnotherStoresAttemptsAreNoReasonForAnEmptyJournal) {
   fs::remove_all(layout.index());
   EXPECT_THAT(OpenJournalStore(other.path(), &warnings_),
               StatusIs(StatusCode::kFailedPrecondition, HasSubstr("belong to another store")));
+}
+
+TEST_F(RebuildTest, IsFinishedWhereItWasCutShortBetweenItsRenames) {
+  fs::rename(layout_.journal(), layout_.journal() + ".new-1234");
+  fs::create_directory(layout_.journal() + ".broken-1234");
+  fs::remove_all(layout_.index());
+  const auto store = Open();
+  EXPECT_THAT(warnings_, IsEmpty());
+  EXPECT_TRUE(store->catalog().Find(1)->value().info.pinned);
+  EXPECT_EQ(store->catalog().Find(2)->value().info.state, StepState::kDeleted);
+  ExpectGoesOn(*store);
+}
+
+// The index is behind the journal that was made anew, and yet has a higher number.
+TEST_F(RebuildTest, AJournalThatWasMadeAnewIsBelievedBeforeAnOlderIndex) {
+  {
+    const auto store = Open();
+    for (int i = 0; i < 10; ++i) ASSERT_THAT(store->Pin(1, fmt::format("pin {}", i)), IsOk());
+  }
+  fs::copy(layout_.index(), layout_.directory() + "/older", fs::copy_options::recursive);
+  {
+    const auto store = Open();
+    ASSERT_THAT(store->Pin(1, "the last"), IsOk());
+    const auto facts = FactsOf(store->catalog());
+    ASSERT_THAT(facts, IsOk());
+    ASSERT_THAT(ReplaceJournal(PosixFileSystem(), layout_, *facts, 2), IsOk());
+  }
+  fs::remove_all(layout_.index());
+  fs::rename(layout_.directory() + "/older", layout_.index());
+  const auto store = Open();
+  EXPECT_EQ(store->catalog().Find(1)->value().info.pin_note, "the last");
+  ExpectGoesOn(*store);
+}
+
+TEST(RebuildCrashTest, NothingThatIsKnownIsLost) {
+  SimulatedDisk first;
+  {
+    std::vector<std::string> warnings;
+    auto store = OpenJournalStore("/store", &warnings, first);
+    ASSERT_THAT(store, IsOk());
+    for (const int64_t step : {1, 2}) SaveStep(**store, step, 100 * step, first);
+    ASSERT_THAT((*store)->Pin(1, "kept"), IsOk());
+  }
+  // An entry is damaged that the index has applied, and the journal lacks its end.
+  DiskImage image = first.image();
+  SimulatedDisk disk(image);
+  ASSERT_THAT(disk.RemoveFile("/store/journal/0000/00/0000000004"), IsOk());
+  {
+    std::vector<std::string> warnings;
+    auto store = OpenJournalStore("/store", &warnings, disk);
+    ASSERT_THAT(store, IsOk());
+    EXPECT_THAT(warnings, Contains(HasSubstr("was made anew from the index")));
+  }
+  const DiskLog log = disk.log();
+  std::unordered_set<uint64_t> seen;
+  const CrashOptions options{.all_subsets_up_to = 3, .samples = 2, .torn = 1, .seed = SeedOfCases()};
+  std::mt19937 random(static_cast<uint32_t>(options.seed));
+  const size_t stride = OneOf(5, 50);
+  size_t states = 0;
+  ForEachCrash(log, options, seen, [&](const Crash& crash, const DiskImage& left) {
+    if (random() % stride != 0) return true;
+    ++states;
+    SCOPED_TRACE(fmt::format("seed {}, {}", options.seed, crash.ToString(log)));
+    SimulatedDisk after(left);
+    std::vector<std::string> warnings;
+    auto store = OpenJournalStore("/store", &warnings, after);
+    EXPECT_THAT(store, IsOk());
+    if (store.ok()) {
+      EXPECT_THAT(ReadValue(**store, 1, after), IsOkAndHolds(100));
+      EXPECT_THAT(ReadValue(**store, 2, after), IsOkAndHolds(200));
+      EXPECT_TRUE((*store)->catalog().Find(1)->value().info.pinned);
+      EXPECT_THAT(TrySave(**store, 3, 300, after), IsOk());
+    }
+    return !testing::Test::HasFailure();
+  });
+  EXPECT_GT(states, 5u);
 }
 
 TEST_F(RebuildTest, WhatAnInterruptedRebuildHasLeftIsRemoved) {

@@ -290,6 +290,64 @@ TEST_F(StoreJournalTest, GoesOnInMemoryWhereTheIndexCannotTakeInNews) {
   EXPECT_THAT((*holder)->TakeNews(), SizeIs(1));
 }
 
+// A fact of a kind that this library does not know, as a newer one appends it.
+void AppendUnknownFact(const StoreLayout& layout) {
+  auto journal = Journal::Open(PosixFileSystem(), layout.journal(), JournalPlace());
+  ASSERT_THAT(journal, IsOk());
+  ASSERT_THAT((*journal)->Look([](const KnownEntry&, bool) {}), IsOk());
+  ASSERT_TRUE((*journal)->Append({.facts = {"\x7f\x01"}}, [](const JournalView&) { return absl::OkStatus(); }).ok());
+}
+
+TEST_F(StoreJournalTest, PassesOverNoFactThatItDoesNotKnow) {
+  const auto holder = OpenHolder();
+  const auto tool = OpenTool();
+  ASSERT_THAT(CommitStep(*holder, 1), IsOk());
+  AppendUnknownFact(layout_);
+  for (StoreJournal* journal : {holder.get(), tool.get()}) {
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_THAT(journal->Look(), StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("journal entry")));
+      EXPECT_THAT(PinStep(*journal, 1), StatusIs(absl::StatusCode::kUnimplemented, testing::_));
+    }
+    EXPECT_FALSE(IsPinned(*journal, 1));
+  }
+  // What was known stays.
+  EXPECT_THAT(StepsOf(*holder), ElementsAre(1));
+  EXPECT_THAT(TryOpen(/*holder=*/false), StatusIs(absl::StatusCode::kUnimplemented, testing::_));
+}
+
+TEST_F(StoreJournalTest, KeepsItsCatalogWhereTheJournalCannotBeReadAgain) {
+  FailingFileSystem files(PosixFileSystem());
+  auto holder = TryOpen(/*holder=*/true, files);
+  ASSERT_THAT(holder, IsOk());
+  for (const int64_t step : {1, 2, 3}) ASSERT_THAT(CommitStep(**holder, step), IsOk());
+  // An entry that the index has applied is damaged, and then the index cannot be written any more.
+  fs::resize_file(layout_.journal() + "/0000/00/0000000002", 10);
+  files.SetRule(RefuseIndex);
+  EXPECT_THAT(CommitStep(**holder, 4), IsOk());
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("the index cannot be written"), HasSubstr("cannot be read just now")));
+  EXPECT_THAT(StepsOf(**holder), ElementsAre(1, 2, 3));
+  EXPECT_THAT(CommitStep(**holder, 5), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("entry 2")));
+  EXPECT_EQ(*(*holder)->catalog().LatestCommitted(), 3);
+}
+
+TEST_F(StoreJournalTest, LeavesAnIndexAloneThatCannotBeReadJustNow) {
+  { ASSERT_THAT(CommitStep(*OpenHolder(), 1), IsOk()); }
+  FailingFileSystem files(PosixFileSystem());
+  files.SetRule([](const FailingFileSystem::Call& call) {
+    const bool fails = call.operation == "OpenForRead" && call.path.find("/index") != std::string::npos;
+    return fails ? absl::ResourceExhaustedError("no descriptors") : absl::OkStatus();
+  });
+  {
+    auto holder = TryOpen(/*holder=*/true, files);
+    ASSERT_THAT(holder, IsOk());
+    EXPECT_THAT(StepsOf(**holder), ElementsAre(1));
+    EXPECT_THAT(warnings_, ElementsAre(HasSubstr("the index cannot be used just now")));
+  }
+  warnings_.clear();
+  EXPECT_THAT(StepsOf(*OpenHolder()), ElementsAre(1));
+  EXPECT_THAT(warnings_, IsEmpty());
+}
+
 TEST_F(StoreJournalTest, TakesChangesOfManyProcessesAtOnce) {
   const auto holder = OpenHolder();
   constexpr int kProcesses = 4;
