@@ -67,7 +67,9 @@ TEST_F(JournalPackingTest, EntriesKeepTheirNamesAndReadAsBefore) {
   EXPECT_EQ(*journal_files_.IsPacked(129), false);
   EXPECT_EQ(*disk_.Identify(journal_files_.PathOf(1)), *disk_.Identify(journal_files_.PathOf(128)));
   EXPECT_EQ(Found(), facts_);
-  for (const DirectoryEntry& entry : disk_.ListDirectory("/journal/0000/00").value()) {
+  const auto left = disk_.ListDirectory("/journal/0000/00");
+  ASSERT_THAT(left, IsOk());
+  for (const DirectoryEntry& entry : *left) {
     EXPECT_FALSE(entry.name.starts_with(kNewPrefix)) << entry.name;
   }
   const auto later = Journal::Open(files_, "/journal", place).value();
