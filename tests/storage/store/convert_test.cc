@@ -5,9 +5,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <random>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -16,7 +14,6 @@
 #include "storage/manifest/store_identity.h"
 #include "storage/manifest/store_request.h"
 #include "storage/store/garbage.h"
-#include "tests/storage/io/crash_states.h"
 #include "tests/storage/io/drawn_cases.h"
 #include "tests/storage/io/simulated_disk.h"
 #include "tests/storage/io/status_matchers.h"
@@ -192,23 +189,7 @@ TEST(ConvertTest, IsDoneOrNotAfterACrash) {
     std::vector<std::string> warnings;
     ASSERT_THAT(OpenJournalStore("/store", &warnings, disk), IsOk());
   }
-  const DiskLog log = disk.log();
-  std::unordered_set<uint64_t> seen;
-  const CrashOptions options{.all_subsets_up_to = 3, .samples = 2, .torn = 1, .seed = SeedOfCases()};
-  std::mt19937 random(static_cast<uint32_t>(options.seed));
-  const size_t stride = OneOf(5, 50);
-  size_t states = 0;
-  ForEachCrash(log, options, seen, [&](const Crash& crash, const DiskImage& image) {
-    if (random() % stride != 0) return true;
-    ++states;
-    SCOPED_TRACE(fmt::format("seed {}, {}", options.seed, crash.ToString(log)));
-    SimulatedDisk after(image);
-    std::vector<std::string> warnings;
-    auto store = OpenJournalStore("/store", &warnings, after);
-    EXPECT_THAT(store, IsOk());
-    if (store.ok()) ExpectConverted(**store, after);
-    return !testing::Test::HasFailure();
-  });
+  const size_t states = OpenAfterCrashes(disk, OneOf(5, 50), ExpectConverted);
   EXPECT_GT(states, 5u);
 }
 

@@ -5,22 +5,28 @@
 
 #include <cstdint>
 #include <memory>
+#include <random>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/io/file_system.h"
 #include "storage/manifest/attempt_reader.h"
-#include "storage/shard/shard_writer.h"
 #include "storage/store/journal_store.h"
+#include "tests/storage/io/crash_states.h"
+#include "tests/storage/io/drawn_cases.h"
+#include "tests/storage/io/simulated_disk.h"
 #include "tests/storage/io/status_matchers.h"
-#include "tests/storage/shard/shard_testing.h"
+#include "tests/storage/manifest/test_store.h"
 
 namespace tidemark::storage {
 
@@ -38,26 +44,12 @@ inline absl::StatusOr<std::unique_ptr<JournalStore>> OpenJournalStore(const std:
               .note = [warnings](std::string_view line) { warnings->push_back("note: " + std::string(line)); }});
 }
 
-// A shard with one int64 entry, "value".
-inline absl::Status WriteValue(const StoreLayout& layout, const ShardIdentity& identity, int64_t value,
-                               FileSystem& files = PosixFileSystem()) {
-  auto writer = ShardWriter::Create(files, {.io = IoQueueKind::kThreads});
-  if (!writer.ok()) return writer.status();
-  ShardContents contents;
-  contents.entries.push_back({.spec = {.name = "value", .kind = EntryKind::kInt64, .dtype = Dtype::kInt64},
-                              .bytes = std::as_bytes(std::span(&value, 1))});
-  contents.metrics = {{"loss", static_cast<double>(value)}};
-  return (*writer)
-      ->Write(layout.shard(identity.step, identity.attempt, identity.rank, identity.world_size), identity, contents)
-      .status();
-}
-
 // Begins an attempt and writes its shard. After an error there may be an attempt in steps/.
 inline absl::StatusOr<ShardIdentity> TryAttempt(JournalStore& store, int64_t step, int64_t value,
                                                 FileSystem& files = PosixFileSystem()) {
   absl::StatusOr<ShardIdentity> identity = store.BeginAttempt(step);
   if (!identity.ok()) return identity;
-  if (absl::Status status = WriteValue(store.layout(), *identity, value, files); !status.ok()) return status;
+  if (absl::Status status = WriteShard(store.layout(), *identity, value, files); !status.ok()) return status;
   return identity;
 }
 
@@ -95,6 +87,29 @@ inline absl::StatusOr<int64_t> ReadValue(const JournalStore& store, int64_t step
   absl::Status status = attempt->shards.front()->Read({&read, 1}, {.codec_threads = 1, .io = IoQueueKind::kThreads});
   if (!status.ok()) return status;
   return value;
+}
+
+// Opens one in `stride` of the stores in /store that a crash could leave of what was done to `disk`, and calls `check`,
+// which uses gtest's assertions, with each. Stops at the first failure. Returns how many were opened.
+inline size_t OpenAfterCrashes(const SimulatedDisk& disk, size_t stride,
+                               absl::FunctionRef<void(JournalStore&, FileSystem&)> check) {
+  const DiskLog log = disk.log();
+  std::unordered_set<uint64_t> seen;
+  const CrashOptions options{.all_subsets_up_to = 3, .samples = 2, .torn = 1, .seed = SeedOfCases()};
+  std::mt19937 random(static_cast<uint32_t>(options.seed));
+  size_t states = 0;
+  ForEachCrash(log, options, seen, [&](const Crash& crash, const DiskImage& left) {
+    if (random() % stride != 0) return true;
+    ++states;
+    SCOPED_TRACE(fmt::format("seed {}, {}", options.seed, crash.ToString(log)));
+    SimulatedDisk after(left);
+    std::vector<std::string> warnings;
+    auto store = OpenJournalStore("/store", &warnings, after);
+    EXPECT_THAT(store, IsOk());
+    if (store.ok()) check(**store, after);
+    return !testing::Test::HasFailure();
+  });
+  return states;
 }
 
 }  // namespace tidemark::storage

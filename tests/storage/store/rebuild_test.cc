@@ -6,9 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <random>
 #include <string>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -16,7 +14,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/store/garbage.h"
-#include "tests/storage/io/crash_states.h"
 #include "tests/storage/io/drawn_cases.h"
 #include "tests/storage/io/simulated_disk.h"
 #include "tests/storage/io/status_matchers.h"
@@ -230,9 +227,8 @@ TEST(RebuildCrashTest, NothingThatIsKnownIsLost) {
     for (const int64_t step : {1, 2}) SaveStep(**store, step, 100 * step, first);
     ASSERT_THAT((*store)->Pin(1, "kept"), IsOk());
   }
-  // An entry is damaged that the index has applied, and the journal lacks its end.
-  DiskImage image = first.image();
-  SimulatedDisk disk(image);
+  // The journal has lost its last entry, which the index has applied.
+  SimulatedDisk disk(first.image());
   ASSERT_THAT(disk.RemoveFile("/store/journal/0000/00/0000000004"), IsOk());
   {
     std::vector<std::string> warnings;
@@ -240,27 +236,11 @@ TEST(RebuildCrashTest, NothingThatIsKnownIsLost) {
     ASSERT_THAT(store, IsOk());
     EXPECT_THAT(warnings, Contains(HasSubstr("was made anew from the index")));
   }
-  const DiskLog log = disk.log();
-  std::unordered_set<uint64_t> seen;
-  const CrashOptions options{.all_subsets_up_to = 3, .samples = 2, .torn = 1, .seed = SeedOfCases()};
-  std::mt19937 random(static_cast<uint32_t>(options.seed));
-  const size_t stride = OneOf(5, 50);
-  size_t states = 0;
-  ForEachCrash(log, options, seen, [&](const Crash& crash, const DiskImage& left) {
-    if (random() % stride != 0) return true;
-    ++states;
-    SCOPED_TRACE(fmt::format("seed {}, {}", options.seed, crash.ToString(log)));
-    SimulatedDisk after(left);
-    std::vector<std::string> warnings;
-    auto store = OpenJournalStore("/store", &warnings, after);
-    EXPECT_THAT(store, IsOk());
-    if (store.ok()) {
-      EXPECT_THAT(ReadValue(**store, 1, after), IsOkAndHolds(100));
-      EXPECT_THAT(ReadValue(**store, 2, after), IsOkAndHolds(200));
-      EXPECT_TRUE((*store)->catalog().Find(1)->value().info.pinned);
-      EXPECT_THAT(TrySave(**store, 3, 300, after), IsOk());
-    }
-    return !testing::Test::HasFailure();
+  const size_t states = OpenAfterCrashes(disk, OneOf(5, 50), [](JournalStore& store, FileSystem& after) {
+    EXPECT_THAT(ReadValue(store, 1, after), IsOkAndHolds(100));
+    EXPECT_THAT(ReadValue(store, 2, after), IsOkAndHolds(200));
+    EXPECT_TRUE(store.catalog().Find(1)->value().info.pinned);
+    EXPECT_THAT(TrySave(store, 3, 300, after), IsOk());
   });
   EXPECT_GT(states, 5u);
 }

@@ -155,7 +155,7 @@ TEST_F(StepChangesTest, PinsAreRefusedThatMeanNoCommittedAttempt) {
   EXPECT_THAT(UntagFacts(catalog_, 9, "a", std::nullopt), StatusIs(StatusCode::kNotFound, HasSubstr("step 9")));
   Apply(MarkFacts(catalog_, 1, ToHex(Attempt(2).bytes), StepState::kDamaged, "bytes"));
   EXPECT_THAT(PinFacts(catalog_, 1, "", std::nullopt), StatusIs(StatusCode::kNotFound, HasSubstr("not committed")));
-  // What is damaged can still be let go.
+  // A damaged step can still be unpinned.
   EXPECT_THAT(UnpinFacts(catalog_, 1, std::nullopt), IsOk());
 }
 

@@ -150,7 +150,7 @@ TEST_F(StoreJournalTest, ChecksAChangeAgainstWhatAnotherHasAppendedMeanwhile) {
   ASSERT_THAT(CommitStep(*holder, 1), IsOk());
   ASSERT_THAT(CommitStep(*holder, 2), IsOk());
   const auto tool = OpenTool();
-  // While the holder is about to delete step 1, somebody pins it.
+  // While the holder is about to delete step 1, a tool pins it.
   int calls = 0;
   NotedSteps noted;
   EXPECT_THAT(holder->Change([&](const StepCatalog& catalog) -> absl::StatusOr<Facts> {
