@@ -66,8 +66,8 @@ class EventQueue final : public CheckpointObserver {
   // Ends a wait.
   void Wake() { Push(Wakeup{}); }
 
-  // Blocks for at most so many seconds, and returns what came since the last call. If nobody has called for so long
-  // that events had to be dropped, the first one is a warning with their number.
+  // Blocks for at most `seconds`, and returns the events since the last call. If events were dropped, because the last
+  // call was too long ago, the first one is a warning with their number.
   std::vector<Event> Wait(double seconds);
 
  private:

@@ -80,8 +80,8 @@ class NewArrays:
         return instead_of
 
     def put(self, left_out: Callable[[str], bool], objects: list[Any]) -> None:
-        """Puts the new arrays in their places, except those of which no name has been restored. `objects`: optimizers among
-        them go on with the new parameters."""
+        """Puts the new arrays in their places. An array stays out if none of its names was restored. Optimizers among
+        `objects` go on with the new parameters."""
         put: set[int] = set()
         for new, places in self._places.values():
             if all(left_out(path) for path, _ in places):

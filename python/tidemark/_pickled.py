@@ -16,13 +16,13 @@ _BEGIN = (_codec.MARK + '{"$pickled":').encode()
 class Pickled:
     """A place in a state for an object that only pickle can store: `{"tokenizer": tidemark.Pickled(tokenizer)}`.
 
-    Reading what pickle has written can run any code that whoever wrote the checkpoint chose. So a restore reads it only if
+    A pickled value can run any code when it is read, so read it only from an author you trust. A restore reads it only if
     the state that it fills has a `Pickled` at the same key: `{"tokenizer": tidemark.Pickled()}`. It sets `value`, also to a
     value that was stored there without pickle. Elsewhere that key is an UnsupportedTypeError, and `tidemark.open` reads it
     with `get_value(name, pickled=True)` only.
 
-    A state may have it in its dicts, lists, tuples and dataclasses. Pickle's bytes may be 768 MiB at most. Arrays inside the object are pickled too, so evaluators
-    and other programs do not see them.
+    A state may have it in its dicts, lists, tuples and dataclasses. Pickle's bytes may be 768 MiB at most. Arrays inside
+    the object are pickled too, so evaluators and other programs do not see them.
     """
 
     def __init__(self, value: Any = None) -> None:
@@ -47,10 +47,10 @@ def is_pickled(kind: str, content: bytes) -> bool:
 
 
 def refuse(kind: str, content: bytes, path: str) -> None:
-    """UnsupportedTypeError: the entry was pickled. For readers that nobody has told to expect that."""
+    """UnsupportedTypeError: the entry was pickled. For readers that do not expect a pickled value."""
     if is_pickled(kind, content):
         raise UnsupportedTypeError(
-            f"'{path}' was pickled, and reading it can run any code. If you trust whoever wrote the checkpoint, put a "
+            f"'{path}' was pickled, and reading it can run any code. If you trust its author, put a "
             f"tidemark.Pickled() at that key of the state, or read it with tidemark.open and get_value('{path}', pickled=True)")
 
 

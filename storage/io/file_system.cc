@@ -57,7 +57,7 @@ absl::Status CreateDirectories(FileSystem& files, const std::string& path) {
   if (type.ok()) {
     if (*type != FileType::kDirectory) return absl::FailedPreconditionError(fmt::format("{} is not a directory", path));
     absl::Status status = files.SyncDirectory(parent);
-    // Whoever may not look into the parent was given the directory by somebody else.
+    // A process that may not read the parent cannot have made the directory, so it has nothing to sync.
     return absl::IsPermissionDenied(status) ? absl::OkStatus() : status;
   }
   if (!absl::IsNotFound(type.status())) return type.status();

@@ -15,7 +15,7 @@ namespace {
 
 // Numbers that an append tries. Eight processes that append as fast as they can need 4 to 6.
 constexpr int kTriesMax = 100;
-// Entries that settle one whose sync has failed. A disk on which so many syncs fail in a row is out of order.
+// The most entries that settle one whose sync has failed. After that many failures in a row the disk is broken.
 constexpr int kSettlingsMax = 3;
 
 std::string ParentOf(const std::string& directory) {
@@ -121,7 +121,7 @@ absl::StatusOr<std::string> Journal::WriteEntry(EntryNumber number, const std::s
 
 Appended Journal::AppendLocked(AppendDraft draft, Appender::FactCheck check, Room room) {
   if (draft.id == EntryId()) draft.id = EntryId{RandomBytes16()};
-  // So that the check does not refuse for want of what is there.
+  // The check must not refuse because an entry that is there has not been read.
   if (absl::Status status = ReadNew([] {}); !status.ok()) {
     return {.result = Appender::Result::kFailed, .status = std::move(status), .id = draft.id};
   }

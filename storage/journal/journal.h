@@ -72,7 +72,7 @@ class Journal {
   // - kUnimplemented: an entry was written by a newer version.
   absl::Status Look(Visit visit);
 
-  // What is left of the disk's room for an append.
+  // Which room of a full disk an append may take.
   enum class Room {
     kAny,      // a spare file as long as there are more than a few; then the disk's
     kReserve,  // the last spare files too: for entries that free room
@@ -90,8 +90,8 @@ class Journal {
   Appended Settle();
 
   // Gets ready for the next appends: makes spare files (4 at first, then two in each call, up to 16) and the next
-  // folder; packs a segment whose entries are all established. To be called after each append, when nobody waits for
-  // it: it syncs files, and packing takes a quarter of a second. Appends go on beside it. Does nothing unless the
+  // folder; packs a segment whose entries are all established. To be called after each append, on a thread that
+  // may be slow: it syncs files, and packing takes 0.2 to 3 s. Appends go on beside it. Does nothing unless the
   // handle is the holder's and has looked or appended. An error is that of the first step that failed, and loses
   // nothing.
   absl::Status Maintain() ABSL_LOCKS_EXCLUDED(mutex_, maintenance_);

@@ -1,6 +1,6 @@
 // Facts: what an entry of a store's journal says. Each fact assigns one thing, and the last fact about it counts. So a
 // replay of the journal is a plain loop, and every version of the library that reads the same entries knows the same.
-// Whoever writes a fact has read all entries before it (the journal's check), so no fact undoes what its writer had not
+// The writer of a fact has read all entries before it (the journal's check), so no fact undoes what its writer had not
 // seen.
 //
 // Pure: structs, their bytes, and what a fact makes of a step's record. No I/O.
@@ -111,7 +111,7 @@ absl::StatusOr<Fact> DecodeFact(std::string_view bytes);
 // The step whose record a fact may change; nullopt: none.
 std::optional<int64_t> StepOfFact(const Fact& fact);
 
-// What the fact makes of the record of StepOfFact (nullopt: there is none). Returns what is left of the attempt that
+// What the fact makes of the record of StepOfFact (nullopt: there is none). Returns the record of the attempt that
 // was the step's and whose files are not needed any more because of this fact.
 std::optional<DeletionRecord> ApplyToStep(const Fact& fact, std::optional<StepRecord>& record);
 

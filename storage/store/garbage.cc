@@ -29,7 +29,7 @@ absl::StatusOr<std::string_view> FateOf(const StepCatalog& catalog, const Deleti
              : "replaced";
 }
 
-// Of the catalog's garbage, what nobody needs any more.
+// The part of the catalog's garbage that can be removed now.
 absl::StatusOr<std::vector<DeletionRecord>> Removable(FileSystem& files, const StoreLayout& layout,
                                                       const StepCatalog& catalog, const std::set<AttemptId>& in_use,
                                                       const std::function<void(std::string_view)>& warn) {

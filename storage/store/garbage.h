@@ -38,7 +38,7 @@ struct RemovedGarbage {
 };
 
 // Removes the files of the catalog's garbage (StepCatalog::Deletions), but for those that a step refers to, that are in
-// `in_use` or that anybody has a lease on, and what these refer to. It finds out what no step refers to any more, then
+// `in_use` or leased, and what these refer to. It finds out what no step refers to any more, then
 // what is leased: so no reader is overlooked that took a lease and then found the step committed.
 //
 // Removes the files of `removals_max` attempts at most, and an attempt before those that it refers to. Files that

@@ -84,8 +84,8 @@ class JournalStore {
   // power loss, and what it replaces is garbage. `phases`: what is known by now of the save's; may be null.
   absl::Status CommitAttempt(const StepRecord& record, const PhasesRecord* phases = nullptr);
 
-  // What is known of a committed step's phases when it is. Appended with the next change, whatever that is, so that
-  // nobody waits for a sync because of it; lost if none follows.
+  // What is known of a committed step's phases when it is. Appended with the next change, whatever that is, so it
+  // costs no sync of its own; lost if no change follows.
   void NotePhases(PhasesRecord phases) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Removes what there is of the attempt, and records that it failed, and why, unless the step has a record of
@@ -117,8 +117,8 @@ class JournalStore {
   static constexpr size_t kAll = std::numeric_limits<size_t>::max();
   absl::StatusOr<bool> RemoveDeleted(const std::set<AttemptId>& in_use, size_t removals_max = kAll);
 
-  // Makes room for the next entries ahead, and packs old ones; see Journal::Maintain. To be called after a change, when
-  // nobody waits for it.
+  // Makes room for the next entries ahead, and packs old ones; see Journal::Maintain. To be called after a change, on
+  // a thread that may be slow.
   absl::Status Maintain();
 
   // Removes what saves of earlier processes have left that were cut short. May come late: nothing waits for it.

@@ -20,7 +20,7 @@
 namespace tidemark::storage {
 namespace {
 
-// An entry of a rebuilt journal has about so many bytes of facts.
+// An entry of a rebuilt journal has about this many bytes of facts.
 constexpr size_t kEntryBytes = 1 << 20;
 
 // Of a journal that is being made, and of the one that it replaces. The same random text follows.

@@ -89,7 +89,7 @@ struct StepNote {
 
 struct NotedSteps {
   std::set<int64_t> deleted;     // their files are garbage once the facts are established
-  size_t notes = 0;              // so many of the notes have been seen to
+  size_t notes = 0;              // the number of notes that were handled, from the first on
   std::optional<int64_t> stays;  // of `discard_after`: it is pinned
 };
 

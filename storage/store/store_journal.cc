@@ -11,7 +11,7 @@
 namespace tidemark::storage {
 namespace {
 
-// An index is brought up to date in batches of about so many facts.
+// An index is brought up to date in batches of about this many facts.
 constexpr size_t kBatchFacts = 1024;
 
 // How often a change is tried whose facts another process overtakes. Each try of ours that fails is an append of theirs

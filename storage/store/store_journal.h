@@ -34,7 +34,7 @@ namespace tidemark::storage {
 
 struct StoreJournalOptions {
   // The process holds the store: it begins an epoch, and has an index in the store's directory, which is made with the
-  // journal if they are not there yet. Else the catalog is in memory, and only facts of anybody can be appended.
+  // journal if they are not there yet. Else the catalog is in memory, and facts of a holder cannot be appended.
   bool holder = false;
   std::function<void(std::string_view)> warn;  // any thread; not null
 };
@@ -82,8 +82,8 @@ class StoreJournal {
   using Compose = absl::FunctionRef<absl::StatusOr<std::vector<Fact>>(const StepCatalog&)>;
   absl::Status Change(Compose compose, Journal::Room room = Journal::Room::kAny) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Of a holder: gets ready for the next changes (Journal::Maintain). To be called after a change, when nobody waits
-  // for it. Changes go on beside it.
+  // Of a holder: gets ready for the next changes (Journal::Maintain). To be called after a change, on a thread that
+  // may be slow. Changes go on beside it.
   absl::Status Maintain() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // These attempts' files are gone, and that is synced: the catalog forgets that they are garbage. An index that is
