@@ -14,6 +14,13 @@
 
 namespace tidemark {
 
+// How far the tensors of a step have been read. Bytes that several tensors share count once.
+struct RestoreProgress {
+  int64_t step = 0;
+  uint64_t bytes_done = 0;
+  uint64_t bytes_total = 0;
+};
+
 struct RestoreOptions {
   // Passes over steps that an evaluator has called unhealthy, recorded or not. AsyncCheckpointer::RestoreLatest first
   // waits for evaluations in flight, for at most evaluations_timeout. It then warns of evaluations that have not ended;
@@ -44,6 +51,11 @@ struct RestoreOptions {
 
   bool allow_missing = false;     // entries of the state that the checkpoint lacks keep their values
   bool allow_unexpected = false;  // entries of the checkpoint that the state lacks are left out
+
+  // Called on the restoring thread when the first tensors have been read, then at most every 100 ms, and when all have
+  // been. A damaged step may be followed by another one, which begins anew. An exception ends the restore with
+  // kInternal and its message; tensors may hold parts of the step then. May be null.
+  std::function<void(const RestoreProgress&)> progress = {};
 };
 
 struct RestoreReport {

@@ -169,7 +169,8 @@ RestoreOptions RestoreOptionsOf(const nb::dict& options) {
           .only = nb::cast<std::vector<std::string>>(options["only"]),
           .renames = Option<Renames>(options, "renames"),
           .allow_missing = nb::cast<bool>(options["allow_missing"]),
-          .allow_unexpected = nb::cast<bool>(options["allow_unexpected"])};
+          .allow_unexpected = nb::cast<bool>(options["allow_unexpected"]),
+          .progress = ProgressFunctionOf(options["progress"])};
 }
 
 // The checkpointer and its events.

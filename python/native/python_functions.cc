@@ -91,6 +91,14 @@ std::function<void(const Divergence&)> DivergenceFunctionOf(nb::object function)
   return [shared](const Divergence& divergence) { Ask<bool>(*shared, [&] { return TupleOf(divergence); }); };
 }
 
+std::function<void(const RestoreProgress&)> ProgressFunctionOf(nb::object function) {
+  const auto shared = SharedOf(std::move(function));
+  if (shared == nullptr) return nullptr;
+  return [shared](const RestoreProgress& progress) {
+    Ask<bool>(*shared, [&] { return nb::make_tuple(progress.step, progress.bytes_done, progress.bytes_total); });
+  };
+}
+
 nb::tuple TupleOf(const Divergence& divergence) {
   const bool back = divergence.remediation == Remediation::kRollBack;
   return nb::make_tuple(divergence.step, divergence.reason, back ? "roll_back" : "save_more_often");

@@ -8,6 +8,7 @@
 #include "nanobind/nanobind.h"
 #include "tidemark/checkpointer_options.h"
 #include "tidemark/health_monitor.h"
+#include "tidemark/restore_options.h"
 
 namespace tidemark::python {
 
@@ -24,6 +25,9 @@ std::function<double(const Metrics&)> ScoreOf(nanobind::object function);
 std::function<bool(const SaveQuestion&)> SaveRuleOf(nanobind::object function);
 // function((step, reason, remediation)) -> bool, which is ignored
 std::function<void(const Divergence&)> DivergenceFunctionOf(nanobind::object function);
+
+// function((step, bytes that have been read, bytes in all)) -> bool, which is ignored
+std::function<void(const RestoreProgress&)> ProgressFunctionOf(nanobind::object function);
 
 // (step, reason, remediation)
 nanobind::tuple TupleOf(const Divergence& divergence);

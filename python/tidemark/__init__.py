@@ -22,6 +22,7 @@ from ._observer import CheckpointObserver
 from ._options import AdaptivePeriod, AwaitEvaluation, KeepBest, Retention, SaveQuestion, Tuning
 from ._pickled import Pickled
 from ._preemption import PreemptionGuard, PreemptionReport
+from ._progress import RestoreProgress
 from ._reader import Damage, SavePhase, Slice, Step, VerifyReport, open, phases, references, steps, verify  # noqa: A004
 from ._rng import rng
 from ._statistics import DurationHistogram, RetentionDecision, Statistics
@@ -33,8 +34,8 @@ __all__ = [
     "AdaptivePeriod", "AlreadyHeldError", "AsyncTrainer", "AwaitEvaluation", "BestFile", "CheckpointObserver",
     "Checkpointer", "Damage", "DataLossError", "Divergence", "DurationHistogram", "Error", "Evaluation", "Future",
     "HealthMonitor", "KeepBest", "MismatchError", "NotFoundError", "Pickled", "PreemptionGuard", "PreemptionReport",
-    "RestoreReport", "Retention", "RetentionDecision", "SaveHandle", "SavePhase", "SaveQuestion", "Slice", "Snapshot",
-    "Statistics", "Step", "StepInfo", "TrainingReport", "Tuning", "UnsupportedTypeError", "Verdict", "VerifyReport",
-    "WorkerReport", "capture", "errors", "export_safetensors", "follow", "open", "phases", "references", "register",
-    "rng", "steps", "verify",
+    "RestoreProgress", "RestoreReport", "Retention", "RetentionDecision", "SaveHandle", "SavePhase", "SaveQuestion",
+    "Slice", "Snapshot", "Statistics", "Step", "StepInfo", "TrainingReport", "Tuning", "UnsupportedTypeError", "Verdict",
+    "VerifyReport", "WorkerReport", "capture", "errors", "export_safetensors", "follow", "open", "phases", "references",
+    "register", "rng", "steps", "verify",
 ]

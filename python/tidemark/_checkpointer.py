@@ -21,6 +21,7 @@ from ._observer import CheckpointObserver, logger
 from ._options import (
     AdaptivePeriod, Retention, SaveQuestion, Tuning, left_out_by, mismatch, options_of, raise_interruption, restore_options,
     save_rule)
+from ._progress import Progress, progress_function
 from ._records import StepRecords
 from ._statistics import Statistics, statistics
 from ._step_info import RestoreReport, StepInfo, step_info
@@ -297,14 +298,15 @@ class Checkpointer(StepRecords):
     def resume(self, state: Any, *, healthy_only: bool = False, only: Sequence[str] = (),
                renames: Sequence[tuple[str, str]] = (), allow_missing: bool = False, allow_unexpected: bool = False,
                convert_dtypes: bool = False, accept: Callable[[StepInfo], bool] | None = None,
-               evaluations_timeout: float = 300.0, device: Any = None) -> int:
+               evaluations_timeout: float = 300.0, device: Any = None, progress: Progress = False) -> int:
         """Fills the state from the highest committed step, and returns the step to train next: that step + 1.
 
         Returns 0, with the state untouched, in a fresh run. Stop the training on any exception. The options are those of
         `restore`. MismatchError: the checkpoint does not fit.
         """
         native = self._require()
-        options = restore_options(healthy_only, only, renames, allow_missing, allow_unexpected, accept, evaluations_timeout)
+        options = restore_options(healthy_only, only, renames, allow_missing, allow_unexpected, accept, evaluations_timeout,
+                                  progress_function(progress))
         return int(self._fill(Tree(state, writable=True, device=device), options, convert_dtypes,
                               lambda destination: native.resume(destination, options)))
 
@@ -312,7 +314,7 @@ class Checkpointer(StepRecords):
                 renames: Sequence[tuple[str, str]] = (), allow_missing: bool = False,
                 allow_unexpected: bool = False, convert_dtypes: bool = False,
                 accept: Callable[[StepInfo], bool] | None = None, evaluations_timeout: float = 300.0,
-                device: Any = None) -> RestoreReport:
+                device: Any = None, progress: Progress = False) -> RestoreReport:
         """Fills the state from a step: a number, "latest", "latest-healthy", "best:METRIC" or "tag:NAME".
 
         `only` are patterns of names with "*" and "?"; `renames` are (name in the checkpoint, name in the state). Arrays
@@ -325,11 +327,16 @@ class Checkpointer(StepRecords):
         If the restore fails, they stay as they were. So do buffers that are not persistent, with a warning: no
         checkpoint has them.
 
+        `progress`: a function that is given a `RestoreProgress` when the first arrays have been read, then every 100 ms,
+        and when all are; True: a line on stderr, if that is a terminal. What it raises, and a KeyboardInterrupt meanwhile,
+        ends the restore: arrays may then hold parts of the step, and values have not changed.
+
         NotFoundError: there is no such step. MismatchError: it does not fit. DataLossError: it is damaged.
-        InternalError: `accept` raised.
+        InternalError: `accept` or `progress` raised.
         """
         native = self._require()
-        options = restore_options(healthy_only, only, renames, allow_missing, allow_unexpected, accept, evaluations_timeout)
+        options = restore_options(healthy_only, only, renames, allow_missing, allow_unexpected, accept, evaluations_timeout,
+                                  progress_function(progress))
         report = self._fill(Tree(state, writable=True, device=device), options, convert_dtypes,
                             lambda destination: native.restore(destination, str(step), options))
         report["info"] = step_info(report["info"])
@@ -338,7 +345,7 @@ class Checkpointer(StepRecords):
     def load(self, step: int | str = "latest", *, like: T, healthy_only: bool = False, only: Sequence[str] = (),
              renames: Sequence[tuple[str, str]] = (), allow_missing: bool = False, allow_unexpected: bool = False,
              convert_dtypes: bool = False, accept: Callable[[StepInfo], bool] | None = None,
-             evaluations_timeout: float = 300.0, device: Any = None) -> T:
+             evaluations_timeout: float = 300.0, device: Any = None, progress: Progress = False) -> T:
         """A new state with the structure of `like`, filled from a step. Options and errors are those of `restore`.
 
         Containers, arrays and values are new, and those of `like` do not change. An array has the shape, the dtype and the
@@ -347,7 +354,8 @@ class Checkpointer(StepRecords):
         objects with state cannot be made anew: they are in both states, and are restored in place.
         """
         native = self._require()
-        options = restore_options(healthy_only, only, renames, allow_missing, allow_unexpected, accept, evaluations_timeout)
+        options = restore_options(healthy_only, only, renames, allow_missing, allow_unexpected, accept, evaluations_timeout,
+                                  progress_function(progress))
         made = copy_of_containers(like)
         self._fill(Tree(made, writable=True, device=device, of_all=True), options, convert_dtypes,
                    lambda destination: native.restore(destination, str(step), options))
@@ -367,8 +375,11 @@ class Checkpointer(StepRecords):
             raise mismatch(error, destination, options) from None
         except InternalError:
             raise_interruption(options["accept"])
+            raise_interruption(options["progress"])
             raise
         finally:
+            if options["progress"] is not None:
+                options["progress"].end()
             if on_devices is not None:
                 on_devices.release()
         if result:  # not of a fresh run

@@ -130,10 +130,10 @@ def options_of(retention: Retention, tuning: Tuning) -> dict[str, Any]:
 
 def restore_options(healthy_only: bool, only: Sequence[str], renames: Sequence[tuple[str, str]], allow_missing: bool,
                     allow_unexpected: bool, accept: Callable[[StepInfo], bool] | None,
-                    evaluations_timeout: float) -> dict[str, Any]:
+                    evaluations_timeout: float, progress: TrainerFunction | None) -> dict[str, Any]:
     return {"healthy_only": healthy_only, "only": list(only), "renames": list(renames), "allow_missing": allow_missing,
             "allow_unexpected": allow_unexpected, "accept": step_predicate(accept),
-            "evaluations_timeout": float(evaluations_timeout)}
+            "evaluations_timeout": float(evaluations_timeout), "progress": progress}
 
 
 def mismatch(error: InvalidArgumentError, destination: _native.TreeState, options: dict[str, Any]) -> InvalidArgumentError:

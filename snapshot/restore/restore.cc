@@ -1,20 +1,27 @@
 #include "snapshot/restore/restore.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <functional>
 #include <new>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "fmt/format.h"
 #include "snapshot/consumers/companions.h"
 #include "snapshot/guarded.h"
 #include "snapshot/restore/destination_plan.h"
 #include "snapshot/restore/entry_match.h"
+#include "storage/io/exception_status.h"
 #include "storage/shard/name_table.h"
 
 namespace tidemark {
 namespace {
+
+using OnRead = std::function<void(uint64_t bytes)>;
 
 // Of a tensor whether it can be read to where it is. One without bytes needs no place, and may have none.
 bool HasPlace(const State::Entry& entry) { return entry.host != nullptr || entry.bytes == 0; }
@@ -35,7 +42,7 @@ RestoreResult StateFailure(const absl::Status& status) {
 
 // Reads a batch of entries into buffers and hands each to the state.
 RestoreResult ReceiveBatch(const storage::ShardReader& shard, std::span<const EntryMatch::Pair> batch,
-                           const storage::ShardReadOptions& options, State& state) {
+                           const storage::ShardReadOptions& options, const OnRead& on_read, State& state) {
   std::vector<std::vector<std::byte>> buffers;
   std::vector<storage::EntryRead> reads;
   for (const EntryMatch::Pair& pair : batch) {
@@ -49,7 +56,7 @@ RestoreResult ReceiveBatch(const storage::ShardReader& shard, std::span<const En
     }
     reads.push_back({.entry = pair.saved, .destination = buffers.back()});
   }
-  if (absl::Status status = shard.Read(reads, options); !status.ok()) return ReadFailure(status);
+  if (absl::Status status = shard.Read(reads, options, on_read); !status.ok()) return ReadFailure(status);
   absl::Status status;
   for (size_t i = 0; i < batch.size() && status.ok(); ++i) {
     status = Guarded("State::Receive", [&] { return state.Receive(batch[i].entry, buffers[i]); });
@@ -61,7 +68,7 @@ RestoreResult ReceiveBatch(const storage::ShardReader& shard, std::span<const En
 
 // The same for any number of entries, in batches.
 RestoreResult ReceiveAll(const storage::ShardReader& shard, const std::vector<EntryMatch::Pair>& pairs,
-                         const storage::ShardReadOptions& options, State& state) {
+                         const storage::ShardReadOptions& options, const OnRead& on_read, State& state) {
   RestoreResult result;
   for (size_t begin = 0; result.status.ok() && begin < pairs.size();) {
     size_t end = begin;
@@ -69,11 +76,40 @@ RestoreResult ReceiveAll(const storage::ShardReader& shard, const std::vector<En
     do {
       batch_bytes += shard.RawBytes(pairs[end++].saved);
     } while (end < pairs.size() && batch_bytes + shard.RawBytes(pairs[end].saved) <= kBounceBytesMax);
-    result = ReceiveBatch(shard, {pairs.data() + begin, end - begin}, options, state);
+    result = ReceiveBatch(shard, {pairs.data() + begin, end - begin}, options, on_read, state);
     begin = end;
   }
   return result;
 }
+
+// Tells RestoreOptions::progress how far the tensors have been read. Not thread-safe. `options` is not owned.
+class ProgressReport {
+ public:
+  ProgressReport(const RestoreOptions& options, int64_t step, uint64_t total)
+      : options_(options), progress_{.step = step, .bytes_total = total} {}
+
+  void Add(uint64_t bytes) {
+    progress_.bytes_done += bytes;
+    const absl::Time now = absl::Now();
+    if (progress_.bytes_done < progress_.bytes_total && now < next_) return;
+    next_ = now + absl::Milliseconds(100);
+    try {
+      options_.progress(progress_);
+    } catch (...) {
+      thrown_ = storage::ExceptionStatus("RestoreOptions::progress");
+      throw;
+    }
+  }
+
+  // Of the function; the restore must not take it for a failure to read.
+  const absl::Status& thrown() const { return thrown_; }
+
+ private:
+  const RestoreOptions& options_;
+  RestoreProgress progress_;
+  absl::Time next_ = absl::InfinitePast();
+  absl::Status thrown_;
+};
 
 // What goes into one state, by the way in which it gets there.
 struct Reads {
@@ -127,15 +163,15 @@ RestoreResult OfOwner(RestoreResult result, const Reads& reads) {
 
 RestoreResult ReadValues(const storage::ShardReader& shard, const Reads& reads,
                          const storage::ShardReadOptions& options) {
-  return OfOwner(ReceiveAll(shard, reads.values, options, *reads.state), reads);
+  return OfOwner(ReceiveAll(shard, reads.values, options, nullptr, *reads.state), reads);
 }
 
 RestoreResult ReadTensors(const storage::ShardReader& shard, const Reads& reads,
-                          const storage::ShardReadOptions& options) {
-  if (absl::Status status = shard.Read(reads.direct, options); !status.ok()) {
+                          const storage::ShardReadOptions& options, const OnRead& on_read) {
+  if (absl::Status status = shard.Read(reads.direct, options, on_read); !status.ok()) {
     return OfOwner(ReadFailure(status), reads);
   }
-  return OfOwner(ReceiveAll(shard, reads.bounced, options, *reads.state), reads);
+  return OfOwner(ReceiveAll(shard, reads.bounced, options, on_read, *reads.state), reads);
 }
 
 // A companion that is restored with the state, as if it were the only thing to restore.
@@ -240,7 +276,7 @@ uint64_t BytesOf(const storage::ShardReader& shard, const std::vector<EntryMatch
 // All values first: a state, or a companion's, may refuse one (a generator of another kind, other parameter groups).
 // Then the tensors that share memory. No tensor is touched until both are known to fit.
 RestoreResult ReadPlan(const storage::ShardReader& shard, const storage::ShardReadOptions& options, State& state,
-                       const RestorePlan& plan) {
+                       const RestorePlan& plan, const RestoreOptions& wanted, int64_t step) {
   std::vector<Reads> all;
   all.push_back(SortPairs(plan.match.pairs, state, nullptr));
   uint64_t bytes = BytesOf(shard, plan.match.pairs);
@@ -255,7 +291,16 @@ RestoreResult ReadPlan(const storage::ShardReader& shard, const storage::ShardRe
   }
   result = PlanPlaced(shard, options, all);
   if (!result.status.ok()) return result;
-  for (size_t i = 0; i < all.size() && result.status.ok(); ++i) result = ReadTensors(shard, all[i], options);
+  uint64_t total = 0;
+  for (const Reads& reads : all) {
+    for (const storage::EntryRead& read : reads.direct) total += read.destination.size();
+    total += BytesOf(shard, reads.bounced);
+  }
+  ProgressReport progress(wanted, step, total);
+  OnRead on_read;
+  if (wanted.progress) on_read = [&progress](uint64_t read) { progress.Add(read); };
+  for (size_t i = 0; i < all.size() && result.status.ok(); ++i) result = ReadTensors(shard, all[i], options, on_read);
+  if (!progress.thrown().ok()) result = StateFailure(progress.thrown());
   result.written = std::move(all.front().tensors);
   result.report.bytes = bytes;
   return result;
@@ -288,7 +333,7 @@ void Abandon(State& state, const RestorePlan& plan, absl::Status& failure) {
 }
 
 RestoreResult RestoreShard(const storage::ShardReader& shard, const RestoreSource& source, State& state,
-                           const RestoreOptions& options) {
+                           const RestoreOptions& options, int64_t step) {
   RestorePlan plan;
   RestoreResult result;
   // The save that reads it may be another checkpointer's.
@@ -299,7 +344,8 @@ RestoreResult RestoreShard(const storage::ShardReader& shard, const RestoreSourc
     Abandon(state, plan, prepared);
     return {.status = prepared, .cause = RestoreResult::Cause::kState};
   }
-  const absl::Status ended = Guarded("restore", [&] { result = ReadPlan(shard, source.read, state, plan); });
+  const absl::Status ended =
+      Guarded("restore", [&] { result = ReadPlan(shard, source.read, state, plan, options, step); });
   if (!ended.ok()) result = {.status = ended, .cause = RestoreResult::Cause::kState};
   if (result.status.ok()) {
     result.status = Finish(state, plan);
@@ -340,7 +386,7 @@ RestoreResult RestoreAttempt(const RestoreSource& source, const storage::StepRec
                             record.info.step, attempt->shards.size())),
             .cause = RestoreResult::Cause::kState};
   }
-  RestoreResult result = RestoreShard(*attempt->shards.front(), source, state, options);
+  RestoreResult result = RestoreShard(*attempt->shards.front(), source, state, options, record.info.step);
   if (!result.status.ok()) {
     result.status = absl::Status(result.status.code(), fmt::format("restore of step {}: {}", record.info.step,
                                                                    std::string(result.status.message())));

@@ -29,7 +29,8 @@ struct ChunkRead {
 struct ShardReader::Impl {
   static absl::StatusOr<std::unique_ptr<ShardReader>> Open(FileSystem& files, const std::string& path,
                                                            const std::string& steps_directory);
-  absl::Status Read(std::span<const EntryRead> reads, const ShardReadOptions& options) const;
+  absl::Status Read(std::span<const EntryRead> reads, const ShardReadOptions& options,
+                    const std::function<void(uint64_t bytes)>& on_read) const;
   absl::Status PlanRead(const EntryRead& read, std::vector<ChunkRead>* items) const;
   absl::Status CheckDisjoint(std::span<const EntryRead> reads) const;
   absl::StatusOr<std::vector<ChunkRead>> PlanReads(std::span<const EntryRead> reads) const;
@@ -257,15 +258,17 @@ absl::Status ShardReader::Impl::DecodeRange(const std::vector<ChunkRead>& items,
   return absl::OkStatus();
 }
 
-absl::Status ShardReader::Read(std::span<const EntryRead> reads, const ShardReadOptions& options) const {
+absl::Status ShardReader::Read(std::span<const EntryRead> reads, const ShardReadOptions& options,
+                               const std::function<void(uint64_t bytes)>& on_read) const {
   try {
-    return impl_->Read(reads, options);
+    return impl_->Read(reads, options, on_read);
   } catch (...) {
     return ExceptionStatus("read", impl_->path);
   }
 }
 
-absl::Status ShardReader::Impl::Read(std::span<const EntryRead> reads, const ShardReadOptions& options) const {
+absl::Status ShardReader::Impl::Read(std::span<const EntryRead> reads, const ShardReadOptions& options,
+                                     const std::function<void(uint64_t bytes)>& on_read) const {
   auto items = PlanReads(reads);
   if (!items.ok()) return items.status();
   auto ranges = PlanRanges(*items);
@@ -276,7 +279,16 @@ absl::Status ShardReader::Impl::Read(std::span<const EntryRead> reads, const Sha
     if (!read.ok()) return WithPrefix(read, Describe((*items)[range.first_item]));
     return DecodeRange(*items, range, bytes, options.tries_again, worker);
   };
-  return FetchRanges(*files, {options.codec_threads, options.io, options.io_depth}, *ranges, handler);
+  std::function<void(size_t)> on_range;
+  if (on_read) {
+    on_range = [&](size_t number) {
+      const ByteRange& range = (*ranges)[number];
+      uint64_t bytes = 0;
+      for (size_t i = range.first_item; i < range.last_item; ++i) bytes += (*items)[i].destination.size();
+      on_read(bytes);
+    };
+  }
+  return FetchRanges(*files, {options.codec_threads, options.io, options.io_depth}, *ranges, handler, on_range);
 }
 
 }  // namespace tidemark::storage

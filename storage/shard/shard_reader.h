@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -64,6 +65,9 @@ class ShardReader {
   // damaged only if it does not verify there either: a bit may have flipped on the way, or another thread may have
   // written to the destination.
   //
+  // `on_read`, if set, is called on this thread when a range has been read, with the bytes of destinations that it is
+  // for. What it throws becomes the error, as ExceptionStatus.
+  //
   // The first error is returned, with path, entry, chunk and offset; destinations then hold anything.
   // - kInvalidArgument: no such entry, a destination of another size, or two destinations that overlap. Nothing has
   //   been written then.
@@ -71,7 +75,8 @@ class ShardReader {
   // - kDataLoss: a chunk is damaged.
   // - kNotFound: a referenced shard is gone.
   // - kResourceExhausted: the system gives no thread, or no memory.
-  absl::Status Read(std::span<const EntryRead> reads, const ShardReadOptions& options) const;
+  absl::Status Read(std::span<const EntryRead> reads, const ShardReadOptions& options,
+                    const std::function<void(uint64_t bytes)>& on_read = nullptr) const;
 
  private:
   ShardReader();

@@ -226,6 +226,46 @@ TEST_F(RestoreTest, SaysWhatADamagedStepHasLeftWhereThePredicateThrows) {
                              HasSubstr("model.weight"))));
 }
 
+TEST_F(RestoreTest, TellsHowFarItIs) {
+  std::vector<RestoreProgress> told;
+  RestoreOptions options{.progress = [&](const RestoreProgress& progress) { told.push_back(progress); }};
+  auto checkpointer = Open();
+  const auto report = checkpointer->RestoreLatest(trainer_.state, options);
+  ASSERT_THAT(report, IsOk());
+  ASSERT_FALSE(told.empty());
+  for (size_t i = 0; i < told.size(); ++i) {
+    EXPECT_EQ(told[i].step, 30);
+    EXPECT_GT(told[i].bytes_done, i == 0 ? 0 : told[i - 1].bytes_done);
+    EXPECT_EQ(told[i].bytes_total, told.back().bytes_done);
+  }
+  EXPECT_LE(told.back().bytes_done, report->bytes) << "which has the values, too";
+  EXPECT_GT(told.back().bytes_done, report->bytes / 2);
+  // A damaged step begins, and the one before follows.
+  told.clear();
+  checkpointer.reset();
+  FlipBit(ShardPath(store_, 30), 100'000);
+  checkpointer = Open();
+  ASSERT_THAT(checkpointer->RestoreLatest(trainer_.state, options), IsOk());
+  EXPECT_EQ(told.back().step, 20);
+  EXPECT_EQ(told.back().bytes_done, told.back().bytes_total);
+}
+
+TEST_F(RestoreTest, EndsWithWhatTheProgressThrowsAndTakesNoOlderStep) {
+  auto checkpointer = Open();
+  int calls = 0;
+  const RestoreOptions throwing{.progress = [&](const RestoreProgress&) {
+    ++calls;
+    throw std::runtime_error("stop pressed");
+  }};
+  const auto threw = StatusIs(absl::StatusCode::kInternal, HasSubstr("RestoreOptions::progress threw: stop pressed"));
+  EXPECT_THAT(checkpointer->RestoreLatest(trainer_.state, throwing), threw);
+  EXPECT_EQ(calls, 1);
+  EXPECT_THAT(checkpointer->Restore(20, trainer_.state, throwing), threw);
+  // Nothing is known against the steps.
+  ASSERT_THAT(checkpointer->RestoreLatest(trainer_.state), IsOk());
+  EXPECT_TRUE(trainer_.IsAt(30));
+}
+
 TEST_F(RestoreTest, LetsADamagedStepBeSavedAgain) {
   FlipBit(ShardPath(store_, 30), 100'000);
   auto checkpointer = Open();
