@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "fmt/format.h"
+#include "storage/io/exception_status.h"
 #include "storage/journal/journal_packing.h"
 #include "storage/journal/journal_reader.h"
 #include "storage/shard/ids.h"
@@ -39,8 +40,16 @@ absl::Status MakeJournal(FileSystem& files, const std::string& directory) {
 
 }  // namespace
 
-Journal::Journal(FileSystem& files, std::string directory, const JournalPlace& from, bool holds)
-    : holds_(holds), files_(files, std::move(directory)), appender_(JournalView(from)), visited_(from.number) {}
+Journal::Journal(FileSystem& files, std::string directory, std::unique_ptr<Directory> opened, const FileId& folder,
+                 const JournalPlace& from, bool holds)
+    : file_system_(files),
+      directory_(directory),
+      opened_(std::move(opened)),
+      folder_(folder),
+      holds_(holds),
+      files_(files, std::move(directory)),
+      appender_(JournalView(from)),
+      visited_(from.number) {}
 
 absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(FileSystem& files, std::string directory,
                                                        const JournalPlace& from, const JournalOptions& options) {
@@ -48,8 +57,34 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(FileSystem& files, std::s
     if (absl::Status status = MakeJournal(files, directory); !status.ok()) return status;
   }
   if (absl::Status status = files.ListDirectory(directory).status(); !status.ok()) return status;
+  // Before anything of it is read. It stays open, so that no other folder gets its identity when it is removed.
+  absl::StatusOr<std::unique_ptr<Directory>> opened = files.OpenDirectory(directory);
+  if (!opened.ok()) return opened.status();
+  const absl::StatusOr<FileId> folder = files.Identify(directory);
+  if (!folder.ok()) return folder.status();
   if (absl::Status status = FindPlace(JournalFiles(files, directory), from); !status.ok()) return status;
-  return std::unique_ptr<Journal>(new Journal(files, std::move(directory), from, options.holds));
+  return std::unique_ptr<Journal>(
+      new Journal(files, std::move(directory), *std::move(opened), *folder, from, options.holds));
+}
+
+absl::StatusOr<bool> Journal::IsReplaced() const {
+  const absl::StatusOr<FileId> folder = file_system_.Identify(directory_);
+  if (!folder.ok()) return folder.status();
+  return *folder != folder_;
+}
+
+// A number of the folder that was opened says nothing in another one.
+absl::Status Journal::CheckPlace() const {
+  const absl::StatusOr<bool> replaced = IsReplaced();
+  if (!replaced.ok()) return replaced.status();
+  if (!*replaced) return absl::OkStatus();
+  return absl::FailedPreconditionError(fmt::format("journal {} was made anew by another process", directory_));
+}
+
+void Journal::ForgetVisible() {
+  const JournalPlace from = appender_.view().dropped();
+  appender_ = Appender(JournalView(from));
+  has_listed_ = false;
 }
 
 absl::Status Journal::ReadNew(absl::FunctionRef<void()> learned) {
@@ -83,11 +118,16 @@ absl::Status Journal::Look(Visit visit) {
     visited_ = view.established();
     view.Drop(visited_);
   };
-  absl::Status status = ReadNew(visit_established);
-  visit_established();
-  if (!status.ok()) return status;
-  for (const KnownEntry& known : view.entries()) visit(known, false);
-  return absl::OkStatus();
+  try {
+    absl::Status status = ReadNew(visit_established);
+    visit_established();
+    if (!status.ok()) return status;
+    for (const KnownEntry& known : view.entries()) visit(known, false);
+    return absl::OkStatus();
+  } catch (...) {
+    ForgetVisible();
+    throw;
+  }
 }
 
 Appended Journal::Append(AppendDraft draft, Appender::FactCheck check, Room room) {
@@ -121,14 +161,24 @@ absl::StatusOr<std::string> Journal::WriteEntry(EntryNumber number, const std::s
 
 Appended Journal::AppendLocked(AppendDraft draft, Appender::FactCheck check, Room room) {
   if (draft.id == EntryId()) draft.id = EntryId{RandomBytes16()};
-  // The check must not refuse because an entry that is there has not been read.
-  if (absl::Status status = ReadNew([] {}); !status.ok()) {
-    return {.result = Appender::Result::kFailed, .status = std::move(status), .id = draft.id};
+  bool begun = false;
+  try {
+    // The check must not refuse because an entry that is there has not been read.
+    if (absl::Status status = ReadNew([] {}); !status.ok()) {
+      return {.result = Appender::Result::kFailed, .status = std::move(status), .id = draft.id};
+    }
+    begun = true;
+    Drive(draft, check, room);
+    Appended appended{.result = appender_.result(), .status = appender_.status(), .id = draft.id};
+    if (appended.ok()) appended.place = appender_.place();
+    return appended;
+  } catch (...) {
+    // Most often there is no memory. The entry may have its name.
+    ForgetVisible();
+    return {.result = begun ? Appender::Result::kUnknown : Appender::Result::kFailed,
+            .status = ExceptionStatus("append to", directory_),
+            .id = draft.id};
   }
-  Drive(draft, check, room);
-  Appended appended{.result = appender_.result(), .status = appender_.status(), .id = draft.id};
-  if (appended.ok()) appended.place = appender_.place();
-  return appended;
 }
 
 absl::StatusOr<std::vector<std::optional<std::string>>> Journal::ReadAfterNaming(EntryNumber number) {
@@ -162,8 +212,14 @@ void Journal::Drive(const AppendDraft& draft, Appender::FactCheck check, Room ro
           break;
         }
         auto written = WriteEntry(number, appender_.file(), room);
-        if (written.ok()) file = *std::move(written);
-        step = appender_.Written(written.status());
+        absl::Status status = written.status();
+        if (written.ok()) {
+          file = *std::move(written);
+          // Behind the writing: if the folder is replaced after this, the file is gone with it and cannot be named.
+          status = CheckPlace();
+          if (!status.ok()) files_.file_system().RemoveFile(file).IgnoreError();
+        }
+        step = appender_.Written(status);
         break;
       }
       case Appender::Step::kName: {

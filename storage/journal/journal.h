@@ -96,12 +96,21 @@ class Journal {
   // nothing.
   absl::Status Maintain() ABSL_LOCKS_EXCLUDED(mutex_, maintenance_);
 
+  // Whether another folder is in the place of the one that was opened: the journal was made anew. kNotFound: there is
+  // none. Appends fail with kFailedPrecondition then.
+  absl::StatusOr<bool> IsReplaced() const;
+
   // What is known from the last call.
   JournalPlace last() const;
   EntryNumber established() const;
 
  private:
-  Journal(FileSystem& files, std::string directory, const JournalPlace& from, bool holds);
+  Journal(FileSystem& files, std::string directory, std::unique_ptr<Directory> opened, const FileId& folder,
+          const JournalPlace& from, bool holds);
+
+  absl::Status CheckPlace() const;
+  // After an exception: forgets what may have been learned in part. The next call reads it again.
+  void ForgetVisible() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   absl::Status ReadNew(absl::FunctionRef<void()> learned) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Appended AppendLocked(AppendDraft draft, Appender::FactCheck check, Room room) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -114,6 +123,10 @@ class Journal {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Drive(const AppendDraft& draft, Appender::FactCheck check, Room room) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
+  FileSystem& file_system_;
+  const std::string directory_;
+  const std::unique_ptr<Directory> opened_;
+  const FileId folder_;
   const bool holds_;
 
   absl::Mutex maintenance_ ABSL_ACQUIRED_BEFORE(mutex_);

@@ -1,6 +1,7 @@
 #include "storage/journal/journal_files.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <span>
 #include <utility>
@@ -92,10 +93,17 @@ absl::StatusOr<EntryNumber> JournalFiles::HighestIn(const std::string& folder) c
   return highest;
 }
 
+absl::StatusOr<bool> JournalFiles::HasFolder(EntryNumber number) const {
+  const absl::Status there = files_.TypeOf(FolderOf(number)).status();
+  if (!there.ok() && !absl::IsNotFound(there)) return there;
+  return there.ok();
+}
+
 absl::StatusOr<EntryNumber> JournalFiles::Highest() const {
   const auto upper = Subfolders(files_, directory_, 4);
   if (!upper.ok()) return upper.status();
   for (const uint64_t segment : *upper) {
+    if (segment > std::numeric_limits<EntryNumber>::max() / kSegmentEntries) continue;
     const EntryNumber first = segment * kSegmentEntries + 1;
     const auto lower = Subfolders(files_, UpperFolderOf(first), 2);
     if (!lower.ok()) return lower.status();

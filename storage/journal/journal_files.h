@@ -52,6 +52,9 @@ class JournalFiles {
   // has.
   absl::StatusOr<std::optional<std::string>> Read(EntryNumber number) const;
 
+  // Whether the folder of `number` is there.
+  absl::StatusOr<bool> HasFolder(EntryNumber number) const;
+
   // The highest number that listings show; 0 if there is none. kNotFound if there is no journal.
   absl::StatusOr<EntryNumber> Highest() const;
   // The same where all numbers up to `number` are known: lists the folder of the next number, and those after it until

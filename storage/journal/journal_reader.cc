@@ -11,6 +11,9 @@
 namespace tidemark::storage {
 namespace {
 
+// No file carries more entries than this. So one that is missing is not in any that comes later.
+constexpr EntryNumber kCarriedMax = kEntryFileBytesMax / kEntryBytesMin;
+
 absl::Status InFolder(const JournalFiles& files, const absl::Status& status) {
   if (status.ok()) return status;
   return absl::Status(status.code(), fmt::format("read {}: {}", files.directory(), std::string(status.message())));
@@ -90,6 +93,14 @@ absl::Status ReadEntries(const JournalFiles& files, EntryNumber highest, Journal
   while (end < highest) {
     const EntryNumber part_end = std::min(highest, LastOfFolder(end + 1));
     bool is_packed = false;
+    // A number may be far behind those that are missing.
+    const bool follows_gap = !part.empty() && !part.back();
+    absl::StatusOr<bool> is_there = follows_gap ? files.HasFolder(end + 1) : true;
+    if (!is_there.ok()) return is_there.status();
+    if (!*is_there) {
+      part.resize(part_end - first + 1);
+      end = part_end;
+    }
     for (; end < part_end && !is_packed; ++end) {
       auto file = files.Read(end + 1);
       if (!file.ok()) return file.status();
@@ -107,12 +118,19 @@ absl::Status ReadEntries(const JournalFiles& files, EntryNumber highest, Journal
       learned();
       continue;
     }
+    if (!*is_there && end < highest && part.size() <= kCarriedMax) continue;
     absl::Status status = view.Learn(part);
     // A later entry may have a copy of what is missing.
-    if (absl::IsDataLoss(status) && end < highest) continue;
+    if (absl::IsDataLoss(status) && end < highest && part.size() <= kCarriedMax) continue;
     if (!status.ok()) {
       LearnWhatIsBefore(part, view);
       learned();
+      // Of several entries that are missing the first is named.
+      const EntryNumber next = view.last().number + 1;
+      if (absl::IsDataLoss(status) && next >= first && next - first < part.size() && !part[next - first]) {
+        status = absl::DataLossError(fmt::format(
+            "journal entry {} cannot be read, and no later entry has a copy of it: there is no such file", next));
+      }
       return InFolder(files, status);
     }
     part.erase(part.begin(), part.begin() + static_cast<ptrdiff_t>(view.established() + 1 - first));

@@ -58,9 +58,9 @@ absl::StatusOr<std::optional<std::string>> JournalSpares::Write(const JournalFil
     // Refused if it has a second name, or if another process is at it. Then it is not a spare.
     auto file = files.file_system().OpenForRewrite(path, /*direct=*/false);
     if (!file.ok()) continue;
-    absl::Status status = (*file)->Size().status();
-    const uint64_t size = status.ok() ? *(*file)->Size() : 0;
-    if (status.ok() && size != kSpareBytes) continue;
+    const absl::StatusOr<uint64_t> size = (*file)->Size();
+    if (size.ok() && *size != kSpareBytes) continue;
+    absl::Status status = size.status();
     if (status.ok()) status = (*file)->WriteAt(0, std::as_bytes(std::span(bytes)));
     if (status.ok()) status = (*file)->SyncData();
     status.Update((*file)->Close());

@@ -61,6 +61,9 @@ class JournalView {
   // The place of the last entry that is known.
   const JournalPlace& last() const { return known_.empty() ? dropped_ : known_.back().place; }
 
+  // The last entry that is not needed again. It is durable.
+  const JournalPlace& dropped() const { return dropped_; }
+
   // All entries up to this one survive power loss, and will never be other ones. Entries after it may be shown, but
   // nothing that lasts may follow from them, except an entry that carries them.
   EntryNumber established() const { return established_; }

@@ -270,13 +270,25 @@ absl::Status StoreJournal::TakeIn() {
       fmt::format("journal {}: other processes append faster than this one can read", layout_.journal()));
 }
 
+// Reads the journal anew if another process has made it anew. Nobody does that beside a holder.
+absl::Status StoreJournal::FollowReplaced() {
+  if (options_.holder) return absl::OkStatus();
+  const absl::StatusOr<bool> replaced = now_.journal->IsReplaced();
+  if (!replaced.ok() || !*replaced) return replaced.status();
+  bool has_visible = false;
+  return ReadIntoMemory(&has_visible);
+}
+
 absl::StatusOr<bool> StoreJournal::Look() {
   const WarnLater later(options_.warn);
   absl::MutexLock lock(&mutex_);
   warnings_ = &later;
   const JournalPlace before = now_.applied;
-  if (absl::Status status = TakeIn(); !status.ok()) return status;
-  return now_.applied != before;
+  const std::shared_ptr<Journal> followed = now_.journal;
+  absl::Status status = FollowReplaced();
+  if (status.ok()) status = TakeIn();
+  if (!status.ok()) return status;
+  return now_.journal != followed || now_.applied != before;
 }
 
 absl::Status StoreJournal::CheckHolds() {
@@ -299,7 +311,9 @@ absl::Status StoreJournal::Change(Compose compose, Journal::Room room) {
   absl::MutexLock lock(&mutex_);
   warnings_ = &later;
   for (int tries = 0; tries < kTriesMax; ++tries) {
-    if (absl::Status status = TakeIn(); !status.ok()) return status;
+    absl::Status status = FollowReplaced();
+    if (status.ok()) status = TakeIn();
+    if (!status.ok()) return status;
     absl::StatusOr<std::vector<Fact>> facts = compose(*catalog_);
     if (!facts.ok()) return facts.status();
     if (facts->empty()) return absl::OkStatus();

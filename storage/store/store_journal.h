@@ -63,7 +63,8 @@ class StoreJournal {
   // Whether Open had no index that proves how far the journal reached before.
   bool index_is_new() const { return index_is_new_; }
 
-  // Takes in what others have appended. Returns whether that was anything.
+  // Takes in what others have appended. Returns whether that was anything. A journal that was made anew is read from
+  // its beginning; kNotFound while there is none.
   absl::StatusOr<bool> Look() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Of a holder: takes in what is new. kAborted: a newer epoch has begun, so another process holds the store now.
@@ -124,6 +125,7 @@ class StoreJournal {
   absl::Status CheckReaches(const JournalPlace& applied) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Following> Follow(const JournalPlace& from) const;
   void Publish(Following following, const StepCatalog* catalog) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status FollowReplaced() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status BeginEpoch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status TakeIn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Read(Following& following, bool* has_visible) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

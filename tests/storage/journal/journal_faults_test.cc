@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -95,6 +96,43 @@ TEST_F(JournalFaultsTest, AnAppendIsAcknowledgedOrRefused) {
   for (const int entries : {0, 3, 64}) {
     const FaultFigures figures = SweepFaults(files_, Appending(entries), FaultsToRun(4));
     EXPECT_TRUE(figures.any_reported());
+  }
+}
+
+// Without memory, any call of an append may throw.
+TEST_F(JournalFaultsTest, AnAppendThatThrowsMayBeThereAndTheNextOneTells) {
+  bool thrown = true;
+  for (size_t at = 0; thrown; ++at) {
+    SCOPED_TRACE(fmt::format("call {}", at));
+    Prepare(3);
+    size_t calls = 0;
+    thrown = false;
+    files_.SetGate([&](const std::string&, const std::string&) {
+      if (calls++ != at) return;
+      thrown = true;
+      throw std::bad_alloc();
+    });
+    appended_ = AppendFact(*journal_, "new");
+    files_.SetGate(nullptr);
+    EXPECT_EQ(appended_.ok(), !thrown);
+    if (thrown) {
+      EXPECT_THAT(appended_.status, StatusIs(absl::StatusCode::kResourceExhausted, testing::_));
+    }
+    EXPECT_TRUE(AppendFact(*journal_, "next").ok());
+    for (const std::string& fact : Facts(*journal_)) {
+      if (fact != "(settles)") facts_.push_back(fact);
+    }
+    EXPECT_EQ(FactsOfANewHandle(), facts_);
+    const auto news = std::count(facts_.begin(), facts_.end(), "new");
+    EXPECT_LE(news, 1);
+    EXPECT_EQ(facts_.back(), "next");
+    if (appended_.ok()) {
+      EXPECT_EQ(news, 1);
+    }
+    if (appended_.result == Appender::Result::kFailed) {
+      EXPECT_EQ(news, 0);
+    }
+    journal_.reset();
   }
 }
 

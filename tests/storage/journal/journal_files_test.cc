@@ -57,6 +57,9 @@ TEST_F(JournalFilesTest, OtherNamesAreNoNumbers) {
   }
   ASSERT_THAT(disk_.CreateDirectory("/journal/other"), IsOk());
   ASSERT_THAT(disk_.CreateDirectory("/journal/0000/64"), IsOk());
+  // There is no number for what is in it.
+  ASSERT_THAT(disk_.CreateDirectory("/journal/18446744073709551615"), IsOk());
+  ASSERT_THAT(disk_.CreateDirectory("/journal/18446744073709551615/00"), IsOk());
   Put("/journal/0001");
   EXPECT_EQ(*files_.Highest(), 0u);
 }

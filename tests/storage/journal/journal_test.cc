@@ -52,6 +52,35 @@ TEST_F(JournalTest, GivesWhatWasAppendedInOrder) {
   EXPECT_THAT(disk_.TypeOf("/journal/0000/00/0000000003"), IsOk());
 }
 
+// The handle's numbers say nothing in the new journal, also where the folder is replaced in the middle of an append.
+TEST_F(JournalTest, AppendsNothingToAJournalThatWasMadeAnew) {
+  for (const std::string when : {"before", "Create", "SyncData", "OpenDirectory"}) {
+    SCOPED_TRACE(when);
+    const auto journal = Open();
+    ASSERT_TRUE(AppendFact(*journal, "old").ok());
+    EXPECT_EQ(journal->IsReplaced().value(), false);
+    bool replaced = false;
+    const auto replace = [&] {
+      replaced = true;
+      ASSERT_THAT(disk_.Rename("/journal", "/journal-" + when), IsOk());
+      ASSERT_TRUE(AppendFact(*Journal::Open(disk_, "/journal", {}, {.create = true}).value(), "new").ok());
+    };
+    if (when == "before") replace();
+    files_.SetGate([&](const std::string& operation, const std::string&) {
+      if (operation == when && !replaced) replace();
+    });
+    const Appended appended = AppendFact(*journal, "lost");
+    files_.SetGate(nullptr);
+    EXPECT_TRUE(replaced);
+    EXPECT_FALSE(appended.ok());
+    EXPECT_FALSE(appended.status.ok());
+    EXPECT_EQ(journal->IsReplaced().value(), true);
+    EXPECT_THAT(Facts(*Open()), ElementsAre("new?"));
+    EXPECT_THAT(disk_.TypeOf("/journal/0000/00/0000000002").status(), StatusIs(StatusCode::kNotFound, testing::_));
+    ASSERT_THAT(disk_.Rename("/journal", "/journal-new-" + when), IsOk());
+  }
+}
+
 TEST_F(JournalTest, ALookWithoutNewsCostsOneOpen) {
   const auto journal = Open();
   EXPECT_TRUE(AppendFact(*journal, "one").ok());
@@ -154,6 +183,29 @@ TEST_F(JournalTest, AMissingEntryIsNamed) {
               StatusIs(StatusCode::kDataLoss,
                        "read /journal: journal entry 2 cannot be read, and no later entry has a "
                        "copy of it: there is no such file"));
+}
+
+// A copy of what is missing cannot be in a file so far behind. In between nothing is looked for one by one.
+TEST_F(JournalTest, AFileFarBehindTheOthersCostsLittle) {
+  {
+    const auto journal = Open();
+    for (const char* fact : {"a", "b"}) ASSERT_TRUE(AppendFact(*journal, fact).ok());
+  }
+  for (const EntryNumber number : {(EntryNumber{1} << 18) + 5, ~EntryNumber{0}}) {
+    SCOPED_TRACE(number);
+    JournalFiles files(disk_, "/journal");
+    ASSERT_THAT(files.MakeFolder(number), IsOk());
+    ASSERT_THAT(disk_.Create(files.PathOf(number), /*direct=*/false), IsOk());
+    FailingFileSystem counted(disk_);
+    const auto journal = Journal::Open(counted, "/journal", JournalPlace());
+    ASSERT_THAT(journal, IsOk());
+    std::vector<std::string> facts;
+    EXPECT_THAT((*journal)->Look([&](const KnownEntry& known, bool) { facts.push_back(known.entry.facts[0]); }),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("journal entry 3 cannot be read")));
+    EXPECT_THAT(facts, ElementsAre("a"));
+    EXPECT_LT(counted.calls().size(), 20'000u);
+    ASSERT_THAT(disk_.RemoveFile(files.PathOf(number)), IsOk());
+  }
 }
 
 TEST_F(JournalTest, GoesOverTheEndsOfFolders) {

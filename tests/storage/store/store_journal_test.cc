@@ -166,6 +166,24 @@ TEST_F(StoreJournalTest, ChecksAChangeAgainstWhatAnotherHasAppendedMeanwhile) {
   EXPECT_TRUE(IsPinned(*holder, 1));
 }
 
+TEST_F(StoreJournalTest, FollowsAJournalThatWasMadeAnew) {
+  const auto worker = [&] {
+    const auto holder = OpenHolder();
+    EXPECT_THAT(CommitStep(*holder, 1), IsOk());
+    EXPECT_THAT(CommitStep(*holder, 2), IsOk());
+    return OpenTool();
+  }();
+  fs::rename(layout_.journal(), layout_.journal() + ".broken");
+  fs::remove_all(layout_.index());
+  EXPECT_THAT(worker->Look(), StatusIs(absl::StatusCode::kNotFound, testing::_));
+  ASSERT_THAT(CommitStep(*OpenHolder(), 1), IsOk());
+  // A change is checked against the new one, and appended to it.
+  EXPECT_THAT(PinStep(*worker, 2), StatusIs(absl::StatusCode::kNotFound, testing::_));
+  EXPECT_THAT(StepsOf(*worker), ElementsAre(1));
+  EXPECT_THAT(PinStep(*worker, 1), IsOk());
+  EXPECT_TRUE(IsPinned(*OpenTool(), 1));
+}
+
 TEST_F(StoreJournalTest, FencesAnOlderHolder) {
   const auto older = OpenHolder();
   ASSERT_THAT(CommitStep(*older, 1), IsOk());
