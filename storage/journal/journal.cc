@@ -317,6 +317,11 @@ absl::Status Journal::PackNext() {
   return absl::OkStatus();
 }
 
+void Journal::LearnEstablished(const JournalPlace& place) {
+  absl::MutexLock lock(&mutex_);
+  appender_.view().LearnDurable(place);
+}
+
 JournalPlace Journal::last() const {
   absl::MutexLock lock(&mutex_);
   return appender_.view().last();

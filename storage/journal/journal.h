@@ -100,6 +100,10 @@ class Journal {
   // none. Appends fail with kFailedPrecondition then.
   absl::StatusOr<bool> IsReplaced() const;
 
+  // All entries up to `place` survive power loss, as another handle has found out. Ignored unless a look has seen that
+  // entry; the next look then visits them as established.
+  void LearnEstablished(const JournalPlace& place) ABSL_LOCKS_EXCLUDED(mutex_);
+
   // What is known from the last call.
   JournalPlace last() const;
   EntryNumber established() const;

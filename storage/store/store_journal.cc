@@ -99,6 +99,7 @@ absl::Status StoreJournal::OpenIndex() {
   if (index.ok() && *index != nullptr) {
     absl::StatusOr<Following> following = Follow(applied);
     if (following.ok()) {
+      known_ = applied;
       following->index = index->get();
       Publish(*std::move(following), index->get());
       indexes_.push_back(*std::move(index));
@@ -148,10 +149,14 @@ absl::Status StoreJournal::ReadIntoMemory(bool* has_visible) {
   auto memory = std::make_unique<MemoryCatalog>();
   following->memory = memory.get();
   if (absl::Status status = Read(*following, has_visible); !status.ok()) return status;
-  if (options_.holder && following->applied.epoch <= now_.applied.epoch &&
-      following->journal->last().number < now_.applied.number) {
-    return absl::DataLossError(fmt::format("journal {} ends with entry {}, and entry {} has been applied",
-                                           layout_.journal(), following->journal->last().number, now_.applied.number));
+  if (options_.holder && following->applied.number < known_.number) {
+    // The new handle does not know what this process has found established.
+    following->journal->LearnEstablished(known_);
+    if (absl::Status status = Read(*following, has_visible); !status.ok()) return status;
+  }
+  if (options_.holder && following->applied.epoch <= known_.epoch && following->applied.number < known_.number) {
+    return absl::DataLossError(fmt::format("journal {} ends with entry {}, and entry {} was established",
+                                           layout_.journal(), following->journal->last().number, known_.number));
   }
   in_memory_.reserve(in_memory_.size() + 1);
   Publish(*std::move(following), memory.get());
@@ -227,6 +232,7 @@ void StoreJournal::Visit(const KnownEntry& known, bool is_established, Following
     reading.facts.insert(reading.facts.end(), std::move_iterator(facts->begin()), std::move_iterator(facts->end()));
   }
   heard_ = std::max(heard_, number);
+  if (is_established && number > known_.number) known_ = known.place;
   reading.place = known.place;
   if (!is_established) following.provisional[number] = known.place.digest;
   if (reading.facts.size() >= kBatchFacts) Flush(following, reading);
@@ -343,6 +349,7 @@ absl::Status StoreJournal::Change(Compose compose, Journal::Room room) {
     }
     if (!appended.ok()) return appended.status;
     heard_ = appended.place.number;
+    known_ = appended.place;
     // The facts are established, whatever becomes of the catalog. Entries without facts may stand before them.
     if (absl::Status applied = Apply(now_, appended.place, as_read); !applied.ok()) {
       now_.lags = true;

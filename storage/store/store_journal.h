@@ -146,6 +146,7 @@ class StoreJournal {
   absl::Mutex mutex_;
   const WarnLater* warnings_ ABSL_GUARDED_BY(mutex_) = nullptr;  // of the call that holds the mutex
   Following now_ ABSL_GUARDED_BY(mutex_);                        // what is asked
+  JournalPlace known_ ABSL_GUARDED_BY(mutex_);  // the last entry that this process knows to be established; of a holder
   bool collects_news_ ABSL_GUARDED_BY(mutex_) = false;
   EntryNumber heard_ ABSL_GUARDED_BY(mutex_) = 0;  // entries up to here are in news_, or are no news
   std::optional<EntryId> unknown_

@@ -296,6 +296,27 @@ TEST_F(StoreJournalTest, GoesOnInMemoryWhereTheIndexCannotBeWrittenAnyMore) {
   EXPECT_THAT(StepsOf(*OpenHolder()), ElementsAre(1, 2));
 }
 
+// The journal is read by a new handle then, which cannot settle the last entry.
+TEST_F(StoreJournalTest, FindsAnEstablishedChangeWhereNothingCanBeWrittenAnyMore) {
+  FailingFileSystem files(PosixFileSystem());
+  const auto holder = TryOpen(/*holder=*/true, files);
+  ASSERT_THAT(holder, IsOk());
+  ASSERT_THAT(CommitStep(**holder, 1), IsOk());
+  bool full = false;
+  files.SetRule([&](const FailingFileSystem::Call& call) {
+    full = full || (call.operation == "WriteAt" && call.path.find("/index/") != std::string::npos);
+    const bool writes = call.operation == "WriteAt" || call.operation == "Create";
+    return full && writes ? absl::ResourceExhaustedError("full") : absl::OkStatus();
+  });
+  EXPECT_THAT(CommitStep(**holder, 2), IsOk());
+  EXPECT_TRUE(full);
+  EXPECT_THAT(StepsOf(**holder), ElementsAre(1, 2));
+  EXPECT_THAT(CommitStep(**holder, 3), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("full")));
+  files.Reset();
+  EXPECT_THAT(CommitStep(**holder, 3), IsOk());
+  EXPECT_THAT(StepsOf(**holder), ElementsAre(1, 2, 3));
+}
+
 TEST_F(StoreJournalTest, GoesOnInMemoryWhereTheIndexCannotTakeInNews) {
   FailingFileSystem files(PosixFileSystem());
   auto holder = TryOpen(/*holder=*/true, files);
