@@ -53,7 +53,7 @@ struct RestoreOptions {
   bool allow_unexpected = false;  // entries of the checkpoint that the state lacks are left out
 
   // Called on the restoring thread when the first tensors have been read, then at most every 100 ms, and when all have
-  // been. A damaged step may be followed by another one, which begins anew. An exception ends the restore with
+  // been; not at all if the state has none. A damaged step may be followed by another one, which begins anew. An exception ends the restore with
   // kInternal and its message; tensors may hold parts of the step then. May be null.
   std::function<void(const RestoreProgress&)> progress = {};
 };

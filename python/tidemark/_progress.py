@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, Union
 
 from ._options import TrainerFunction
+from .errors import InvalidArgumentError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,5 +68,9 @@ class ProgressFunction(TrainerFunction):
             self._bar.end()
 
 
-def progress_function(progress: Progress) -> ProgressFunction | None:
-    return None if progress is False else ProgressFunction(progress)
+def progress_function(progress: Progress | None) -> ProgressFunction | None:
+    if progress is None or progress is False:
+        return None
+    if progress is not True and not callable(progress):
+        raise InvalidArgumentError(f"progress is {progress!r}, not a bool or a function")
+    return ProgressFunction(progress)

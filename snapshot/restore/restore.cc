@@ -4,22 +4,26 @@
 #include <cstdint>
 #include <functional>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "fmt/format.h"
 #include "snapshot/consumers/companions.h"
 #include "snapshot/guarded.h"
 #include "snapshot/restore/destination_plan.h"
 #include "snapshot/restore/entry_match.h"
+#include "snapshot/stopwatch.h"
 #include "storage/io/exception_status.h"
 #include "storage/shard/name_table.h"
 
 namespace tidemark {
 namespace {
+
+// How often RestoreOptions::progress is called.
+constexpr absl::Duration kProgressInterval = absl::Milliseconds(100);
 
 using OnRead = std::function<void(uint64_t bytes)>;
 
@@ -90,9 +94,9 @@ class ProgressReport {
 
   void Add(uint64_t bytes) {
     progress_.bytes_done += bytes;
-    const absl::Time now = absl::Now();
-    if (progress_.bytes_done < progress_.bytes_total && now < next_) return;
-    next_ = now + absl::Milliseconds(100);
+    const bool is_last = progress_.bytes_done == progress_.bytes_total;
+    if (!is_last && told_ && told_->elapsed() < kProgressInterval) return;
+    told_.emplace();
     try {
       options_.progress(progress_);
     } catch (...) {
@@ -107,7 +111,7 @@ class ProgressReport {
  private:
   const RestoreOptions& options_;
   RestoreProgress progress_;
-  absl::Time next_ = absl::InfinitePast();
+  std::optional<Stopwatch> told_;  // since the last call
   absl::Status thrown_;
 };
 

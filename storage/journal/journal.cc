@@ -42,9 +42,7 @@ absl::Status MakeJournal(FileSystem& files, const std::string& directory) {
 
 Journal::Journal(FileSystem& files, std::string directory, std::unique_ptr<Directory> opened, const FileId& folder,
                  const JournalPlace& from, bool holds)
-    : file_system_(files),
-      directory_(directory),
-      opened_(std::move(opened)),
+    : opened_(std::move(opened)),
       folder_(folder),
       holds_(holds),
       files_(files, std::move(directory)),
@@ -57,7 +55,7 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(FileSystem& files, std::s
     if (absl::Status status = MakeJournal(files, directory); !status.ok()) return status;
   }
   if (absl::Status status = files.ListDirectory(directory).status(); !status.ok()) return status;
-  // Before anything of it is read. It stays open, so that no other folder gets its identity when it is removed.
+  // Before anything of it is read.
   absl::StatusOr<std::unique_ptr<Directory>> opened = files.OpenDirectory(directory);
   if (!opened.ok()) return opened.status();
   const absl::StatusOr<FileId> folder = files.Identify(directory);
@@ -68,17 +66,22 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(FileSystem& files, std::s
 }
 
 absl::StatusOr<bool> Journal::IsReplaced() const {
-  const absl::StatusOr<FileId> folder = file_system_.Identify(directory_);
+  absl::MutexLock lock(&mutex_);
+  return IsInAnotherFolder();
+}
+
+absl::StatusOr<bool> Journal::IsInAnotherFolder() const {
+  const absl::StatusOr<FileId> folder = files_.file_system().Identify(files_.directory());
   if (!folder.ok()) return folder.status();
   return *folder != folder_;
 }
 
 // A number of the folder that was opened says nothing in another one.
 absl::Status Journal::CheckPlace() const {
-  const absl::StatusOr<bool> replaced = IsReplaced();
+  const absl::StatusOr<bool> replaced = IsInAnotherFolder();
   if (!replaced.ok()) return replaced.status();
   if (!*replaced) return absl::OkStatus();
-  return absl::FailedPreconditionError(fmt::format("journal {} was made anew by another process", directory_));
+  return absl::FailedPreconditionError(fmt::format("journal {} was made anew by another process", files_.directory()));
 }
 
 void Journal::ForgetVisible() {
@@ -176,7 +179,7 @@ Appended Journal::AppendLocked(AppendDraft draft, Appender::FactCheck check, Roo
     // Most often there is no memory. The entry may have its name.
     ForgetVisible();
     return {.result = begun ? Appender::Result::kUnknown : Appender::Result::kFailed,
-            .status = ExceptionStatus("append to", directory_),
+            .status = ExceptionStatus("append to", files_.directory()),
             .id = draft.id};
   }
 }

@@ -98,7 +98,7 @@ class Journal {
 
   // Whether another folder is in the place of the one that was opened: the journal was made anew. kNotFound: there is
   // none. Appends fail with kFailedPrecondition then.
-  absl::StatusOr<bool> IsReplaced() const;
+  absl::StatusOr<bool> IsReplaced() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // All entries up to `place` survive power loss, as another handle has found out. Ignored unless a look has seen that
   // entry; the next look then visits them as established.
@@ -112,7 +112,8 @@ class Journal {
   Journal(FileSystem& files, std::string directory, std::unique_ptr<Directory> opened, const FileId& folder,
           const JournalPlace& from, bool holds);
 
-  absl::Status CheckPlace() const;
+  absl::StatusOr<bool> IsInAnotherFolder() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckPlace() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // After an exception: forgets what may have been learned in part. The next call reads it again.
   void ForgetVisible() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -127,10 +128,8 @@ class Journal {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Drive(const AppendDraft& draft, Appender::FactCheck check, Room room) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  FileSystem& file_system_;
-  const std::string directory_;
-  const std::unique_ptr<Directory> opened_;
-  const FileId folder_;
+  const std::unique_ptr<Directory> opened_;  // so that no other folder gets the identity of this one
+  const FileId folder_;                      // the journal's, as it was opened
   const bool holds_;
 
   absl::Mutex maintenance_ ABSL_ACQUIRED_BEFORE(mutex_);

@@ -39,14 +39,15 @@ std::optional<uint64_t> ParseName(std::string_view name, size_t digits) {
 absl::Status OkIfThere(absl::Status status) { return absl::IsAlreadyExists(status) ? absl::OkStatus() : status; }
 absl::Status OkIfGone(absl::Status status) { return absl::IsNotFound(status) ? absl::OkStatus() : status; }
 
-// The numbers that the folder's subfolders are named by, the highest first.
+// The numbers that the folder's subfolders are named by, the highest first. Also those of links and the like, which
+// cannot be listed: what they hide must not be taken for missing.
 absl::StatusOr<std::vector<uint64_t>> Subfolders(FileSystem& files, const std::string& folder, size_t digits) {
   auto entries = files.ListDirectory(folder);
   if (!entries.ok()) return entries.status();
   std::vector<uint64_t> numbers;
   for (const DirectoryEntry& entry : *entries) {
     const auto number = ParseName(entry.name, digits);
-    if (number && entry.type == FileType::kDirectory) numbers.push_back(*number);
+    if (number && entry.type != FileType::kRegular) numbers.push_back(*number);
   }
   std::sort(numbers.rbegin(), numbers.rend());
   return numbers;
@@ -93,10 +94,15 @@ absl::StatusOr<EntryNumber> JournalFiles::HighestIn(const std::string& folder) c
   return highest;
 }
 
-absl::StatusOr<bool> JournalFiles::HasFolder(EntryNumber number) const {
-  const absl::Status there = files_.TypeOf(FolderOf(number)).status();
-  if (!there.ok() && !absl::IsNotFound(there)) return there;
-  return there.ok();
+absl::StatusOr<EntryNumber> JournalFiles::LastWithoutFolder(EntryNumber number) const {
+  const auto last = [&](EntryNumber in_folder) { return number + (in_folder - 1 - (number - 1) % in_folder); };
+  absl::Status there = files_.TypeOf(UpperFolderOf(number)).status();
+  if (absl::IsNotFound(there)) return last(kSegmentEntries);
+  if (!there.ok()) return there;
+  there = files_.TypeOf(FolderOf(number)).status();
+  if (absl::IsNotFound(there)) return last(kFolderEntries);
+  if (!there.ok()) return there;
+  return number - 1;
 }
 
 absl::StatusOr<EntryNumber> JournalFiles::Highest() const {

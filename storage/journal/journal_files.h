@@ -52,8 +52,9 @@ class JournalFiles {
   // has.
   absl::StatusOr<std::optional<std::string>> Read(EntryNumber number) const;
 
-  // Whether the folder of `number` is there.
-  absl::StatusOr<bool> HasFolder(EntryNumber number) const;
+  // The last of the numbers whose folder, or the one above it, is missing together with that of `number`; `number` - 1
+  // if its folder is there.
+  absl::StatusOr<EntryNumber> LastWithoutFolder(EntryNumber number) const;
 
   // The highest number that listings show; 0 if there is none. kNotFound if there is no journal.
   absl::StatusOr<EntryNumber> Highest() const;

@@ -91,13 +91,14 @@ absl::Status ReadEntries(const JournalFiles& files, EntryNumber highest, Journal
   EntryNumber end = first - 1;  // `part` has the files from `first` to it
   std::vector<std::optional<std::string>> part;
   while (end < highest) {
-    const EntryNumber part_end = std::min(highest, LastOfFolder(end + 1));
     bool is_packed = false;
     // A number may be far behind those that are missing.
     const bool follows_gap = !part.empty() && !part.back();
-    absl::StatusOr<bool> is_there = follows_gap ? files.HasFolder(end + 1) : true;
-    if (!is_there.ok()) return is_there.status();
-    if (!*is_there) {
+    const absl::StatusOr<EntryNumber> missing = follows_gap ? files.LastWithoutFolder(end + 1) : end;
+    if (!missing.ok()) return missing.status();
+    const bool is_there = *missing == end;
+    const EntryNumber part_end = std::min(highest, is_there ? LastOfFolder(end + 1) : *missing);
+    if (!is_there) {
       part.resize(part_end - first + 1);
       end = part_end;
     }
@@ -118,7 +119,7 @@ absl::Status ReadEntries(const JournalFiles& files, EntryNumber highest, Journal
       learned();
       continue;
     }
-    if (!*is_there && end < highest && part.size() <= kCarriedMax) continue;
+    if (!is_there && end < highest && part.size() <= kCarriedMax) continue;
     absl::Status status = view.Learn(part);
     // A later entry may have a copy of what is missing.
     if (absl::IsDataLoss(status) && end < highest && part.size() <= kCarriedMax) continue;

@@ -23,12 +23,14 @@ class Assembly {
       : first_(first), files_(files), known_(known) {}
 
   absl::StatusOr<std::vector<JournalEntry>> Assemble() {
-    std::vector<JournalEntry> entries(std::max(files_.size(), known_.size()));
-    for (size_t i = entries.size(); i-- > 0;) {
+    // Not all at once: of many files the last one may be missing.
+    std::vector<JournalEntry> entries;
+    for (size_t i = std::max(files_.size(), known_.size()); i-- > 0;) {
       auto entry = Take(i);
       if (!entry.ok()) return entry.status();
-      entries[i] = *std::move(entry);
+      entries.push_back(*std::move(entry));
     }
+    std::reverse(entries.begin(), entries.end());
     return entries;
   }
 

@@ -99,7 +99,6 @@ absl::Status StoreJournal::OpenIndex() {
   if (index.ok() && *index != nullptr) {
     absl::StatusOr<Following> following = Follow(applied);
     if (following.ok()) {
-      known_ = applied;
       following->index = index->get();
       Publish(*std::move(following), index->get());
       indexes_.push_back(*std::move(index));
@@ -149,14 +148,15 @@ absl::Status StoreJournal::ReadIntoMemory(bool* has_visible) {
   auto memory = std::make_unique<MemoryCatalog>();
   following->memory = memory.get();
   if (absl::Status status = Read(*following, has_visible); !status.ok()) return status;
-  if (options_.holder && following->applied.number < known_.number) {
+  if (options_.holder && following->applied.number < now_.applied.number) {
     // The new handle does not know what this process has found established.
-    following->journal->LearnEstablished(known_);
+    following->journal->LearnEstablished(now_.applied);
     if (absl::Status status = Read(*following, has_visible); !status.ok()) return status;
   }
-  if (options_.holder && following->applied.epoch <= known_.epoch && following->applied.number < known_.number) {
+  if (options_.holder && following->applied.epoch <= now_.applied.epoch &&
+      following->applied.number < now_.applied.number) {
     return absl::DataLossError(fmt::format("journal {} ends with entry {}, and entry {} was established",
-                                           layout_.journal(), following->journal->last().number, known_.number));
+                                           layout_.journal(), following->journal->last().number, now_.applied.number));
   }
   in_memory_.reserve(in_memory_.size() + 1);
   Publish(*std::move(following), memory.get());
@@ -232,7 +232,6 @@ void StoreJournal::Visit(const KnownEntry& known, bool is_established, Following
     reading.facts.insert(reading.facts.end(), std::move_iterator(facts->begin()), std::move_iterator(facts->end()));
   }
   heard_ = std::max(heard_, number);
-  if (is_established && number > known_.number) known_ = known.place;
   reading.place = known.place;
   if (!is_established) following.provisional[number] = known.place.digest;
   if (reading.facts.size() >= kBatchFacts) Flush(following, reading);
@@ -276,7 +275,8 @@ absl::Status StoreJournal::TakeIn() {
       fmt::format("journal {}: other processes append faster than this one can read", layout_.journal()));
 }
 
-// Reads the journal anew if another process has made it anew. Nobody does that beside a holder.
+// Another process may have put a new journal in the place of the one that is followed. Then this reads the new one from
+// its beginning. A holder reads no other journal than its own: where that was replaced, its changes fail.
 absl::Status StoreJournal::FollowReplaced() {
   if (options_.holder) return absl::OkStatus();
   const absl::StatusOr<bool> replaced = now_.journal->IsReplaced();
@@ -349,10 +349,10 @@ absl::Status StoreJournal::Change(Compose compose, Journal::Room room) {
     }
     if (!appended.ok()) return appended.status;
     heard_ = appended.place.number;
-    known_ = appended.place;
     // The facts are established, whatever becomes of the catalog. Entries without facts may stand before them.
     if (absl::Status applied = Apply(now_, appended.place, as_read); !applied.ok()) {
       now_.lags = true;
+      now_.applied = appended.place;  // what the next catalog must have
       Warn("the index cannot be written, so the journal is read into memory", applied);
       if (absl::Status read = TakeIn(); !read.ok()) Warn("the journal cannot be read just now", read);
     }

@@ -98,7 +98,7 @@ class StoreJournal {
     JournalPlace applied;              // what the catalog has
     // Of what the catalog has, the entries that were only visible when they were applied.
     std::map<EntryNumber, Digest128> provisional;
-    // The catalog lacks something that the journal has visited and will not visit again, so it is to be replaced.
+    // The catalog lacks something up to `applied`, or that the journal will not visit again, so it is to be replaced.
     bool lags = false;
     absl::Status refused;       // why an entry cannot be understood: nothing after it is read
     Manifest* index = nullptr;  // one of the two is the catalog
@@ -146,7 +146,6 @@ class StoreJournal {
   absl::Mutex mutex_;
   const WarnLater* warnings_ ABSL_GUARDED_BY(mutex_) = nullptr;  // of the call that holds the mutex
   Following now_ ABSL_GUARDED_BY(mutex_);                        // what is asked
-  JournalPlace known_ ABSL_GUARDED_BY(mutex_);  // the last entry that this process knows to be established; of a holder
   bool collects_news_ ABSL_GUARDED_BY(mutex_) = false;
   EntryNumber heard_ ABSL_GUARDED_BY(mutex_) = 0;  // entries up to here are in news_, or are no news
   std::optional<EntryId> unknown_

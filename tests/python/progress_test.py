@@ -109,6 +109,14 @@ def test_a_line_that_an_interrupt_cuts_off_ends(checkpointer, monkeypatch):
     assert terminal.getvalue().count("\r") == 1 and terminal.getvalue().endswith("\n")
 
 
+def test_progress_is_a_bool_or_a_function(checkpointer):
+    state = saved(checkpointer)
+    for progress in (3, "yes"):
+        with pytest.raises(tidemark.errors.InvalidArgumentError, match="progress is .*, not a bool or a function"):
+            checkpointer.restore(empty_like(state), progress=progress)
+    checkpointer.restore(empty_like(state), progress=None)
+
+
 @pytest.mark.parametrize("stderr", [io.StringIO(), None])
 def test_nothing_is_shown_without_a_terminal(checkpointer, monkeypatch, stderr):
     state = saved(checkpointer)

@@ -1,11 +1,13 @@
 #include "storage/journal/journal_files.h"
 
+#include <filesystem>
 #include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/storage/io/simulated_disk.h"
 #include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
 
 namespace tidemark::storage {
 namespace {
@@ -62,6 +64,24 @@ TEST_F(JournalFilesTest, OtherNamesAreNoNumbers) {
   ASSERT_THAT(disk_.CreateDirectory("/journal/18446744073709551615/00"), IsOk());
   Put("/journal/0001");
   EXPECT_EQ(*files_.Highest(), 0u);
+}
+
+// What is behind a link must not be taken for missing.
+TEST(JournalFilesOnDiskTest, ALinkInThePlaceOfAFolderIsAnError) {
+  const TestDirectory directory;
+  const std::string journal = directory / "journal";
+  ASSERT_THAT(PosixFileSystem().CreateDirectory(journal), IsOk());
+  JournalFiles files(PosixFileSystem(), journal);
+  ASSERT_THAT(files.MakeFolder(1), IsOk());
+  EXPECT_EQ(*files.Highest(), 0u);
+  for (const std::string& folder : {files.FolderOf(1), files.UpperFolderOf(1)}) {
+    const std::string elsewhere = directory / "elsewhere";
+    std::filesystem::rename(folder, elsewhere);
+    std::filesystem::create_directory_symlink(elsewhere, folder);
+    EXPECT_THAT(files.Highest().status(), StatusIs(absl::StatusCode::kFailedPrecondition, testing::_)) << folder;
+    std::filesystem::remove(folder);
+    std::filesystem::rename(elsewhere, folder);
+  }
 }
 
 TEST_F(JournalFilesTest, AFileThatIsTooLongIsNotRead) {
