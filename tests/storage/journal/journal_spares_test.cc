@@ -146,14 +146,25 @@ TEST_F(JournalSparesTest, AreNotWrittenOverIfTheyHaveASecondName) {
   EXPECT_THAT(Facts(*journal), testing::ElementsAre("one"));
 }
 
-TEST_F(JournalSparesTest, OneWhoseSyncFailsGetsNoNumber) {
+TEST_F(JournalSparesTest, OneThatFailsGetsNoNumber) {
   const auto journal = Hold();
-  for (int i = 0; i < 2; ++i) ASSERT_THAT(journal->Maintain(), IsOk());
-  files_.FailOperation("SyncData", absl::InternalError("EIO"));
-  const Appended appended = AppendFact(*journal, "one");
-  EXPECT_EQ(appended.result, Appender::Result::kFailed);
-  EXPECT_THAT(appended.status, StatusIs(StatusCode::kInternal, "EIO"));
-  EXPECT_EQ(Spares().size(), 5u);
+  for (int i = 0; i < 4; ++i) ASSERT_THAT(journal->Maintain(), IsOk());
+  for (const std::string operation : {"Size", "WriteAt", "SyncData"}) {
+    SCOPED_TRACE(operation);
+    const size_t spares = Spares().size();
+    bool met = false;
+    files_.SetRule([&](const FailingFileSystem::Call& call) {
+      const bool fails = !met && call.operation == operation && call.path.find(kSparePrefix) != std::string::npos;
+      met = met || fails;
+      return fails ? absl::InternalError("EIO") : absl::OkStatus();
+    });
+    const Appended appended = AppendFact(*journal, "lost");
+    files_.Reset();
+    EXPECT_TRUE(met);
+    EXPECT_EQ(appended.result, Appender::Result::kFailed);
+    EXPECT_THAT(appended.status, StatusIs(StatusCode::kInternal, "EIO"));
+    EXPECT_EQ(Spares().size(), spares - 1);
+  }
   EXPECT_TRUE(AppendFact(*journal, "two").ok());
   EXPECT_THAT(Facts(*journal), testing::ElementsAre("two"));
 }
