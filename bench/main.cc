@@ -20,6 +20,7 @@
 #include "bench/progress.h"
 #include "bench/report.h"
 #include "bench/rows.h"
+#include "bench/rows_journal.h"
 #include "bench/rss_probe.h"
 #include "bench/work_folder.h"
 #include "storage/io/machine.h"
@@ -37,6 +38,7 @@ struct Flags {
   bool assert_goals = false;
   Settings settings;
   std::vector<std::string> rss_probe;  // store, bytes; empty: not asked for
+  std::string leave_open;              // store; empty: not asked for
 };
 
 std::vector<std::string> RowNames() {
@@ -63,6 +65,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   app.add_option("--seed", flags.settings.seed, "Of the training and of all data")->capture_default_str();
   app.add_option(kRssProbeOption, flags.rss_probe)->expected(2)->group("");
+  app.add_option(kLeaveOpenOption, flags.leave_open)->group("");
 }
 
 std::string Summary(const Outcome& outcome) {
@@ -164,6 +167,10 @@ int Main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kSuccess : kUsage;
+  }
+  if (!flags.leave_open.empty()) {
+    fmt::print(stderr, "{}\n", LeaveStoreOpen(flags.leave_open).ToString());
+    return kTrouble;
   }
   return flags.rss_probe.empty() ? Run(flags) : RunProbe(flags);
 }

@@ -54,9 +54,10 @@ absl::StatusOr<Measurement> RestoreVsFio(Context& context);
 absl::StatusOr<Measurement> RestoreVsTorchLoad(Context& context);
 absl::StatusOr<Measurement> StatisticsVsFio(Context& context);
 
-// rows_manifest.cc
+// rows_journal.cc
 absl::StatusOr<Measurement> CommitVsFdatasync(Context& context);
 absl::StatusOr<Measurement> Open100kVs10(Context& context);
+absl::StatusOr<Measurement> OpenAfterKill100kVs10(Context& context);
 
 // rows_training.cc
 absl::StatusOr<Measurement> TrainingSlowdown(Context& context);

@@ -1,4 +1,4 @@
-// StepBacklog: the steps of a manifest that an evaluator has yet to look at. Remembers how far it has read, so that a
+// StepBacklog: the steps of a store that an evaluator has yet to look at. Remembers how far it has read, so that a
 // store of many steps costs no more than the new ones.
 
 #ifndef TIDEMARK_EVAL_STEP_BACKLOG_H_
@@ -30,7 +30,7 @@ class StepBacklog {
   };
   explicit StepBacklog(Filter filter) : filter_(std::move(filter)) {}
 
-  // Takes in what the manifest has by now. New attempts are found at once; a step whose record changed without one,
+  // Takes in what the catalog has by now. New attempts are found at once; a step whose record changed without one,
   // as one that was found sound again, when all records are read, which happens every kFullReadInterval at most, and
   // never while nothing changes. `changed`: whether anything may have since the last call. `now`: a monotonic clock.
   static constexpr absl::Duration kFullReadInterval = absl::Minutes(1);

@@ -17,8 +17,8 @@
 #include "storage/io/exception_status.h"
 #include "storage/io/printable_text.h"
 #include "storage/io/quoted_name.h"
-#include "storage/manifest/inbox.h"
-#include "storage/manifest/store_identity.h"
+#include "storage/store/step_changes.h"
+#include "storage/store/store_identity.h"
 
 namespace tidemark {
 namespace {
@@ -34,7 +34,7 @@ constexpr int64_t kRenewalsInExpiry = 3;
 constexpr int kMissingTriesMax = 7;
 constexpr absl::Duration kMissingRetry = absl::Seconds(1);
 
-// A rebuild takes two renames to put a manifest in another one's place. If it was killed in between, the next process
+// A rebuild takes two renames to put a journal in another one's place. If it was killed in between, the next process
 // that opens the store finishes that, which may be never.
 constexpr absl::Duration kReplacementMax = absl::Seconds(10);
 
@@ -75,7 +75,7 @@ std::optional<int64_t> LastStepToDo(const WorkerOptions& options) {
   return last < options.begin_step ? options.until_step : last;
 }
 
-// While a manifest is being made, or a rebuild puts another in the place of the one that is there, there is none for a
+// While a journal is being made, or a rebuild puts another in the place of the one that is there, there is none for a
 // moment.
 bool IsBeingReplaced(const absl::Status& status) { return absl::IsNotFound(status) || absl::IsUnavailable(status); }
 
@@ -139,7 +139,7 @@ absl::StatusOr<WorkerReport> StoreFollower::RunToEnd() {
     }
     absl::StatusOr<Sight> looked = Look();
     if (!looked.ok()) return looked.status();
-    absl::StatusOr<Progress> progress = *looked == Sight::kNoManifest ? AwaitManifest() : DoNext();
+    absl::StatusOr<Progress> progress = *looked == Sight::kNoJournal ? AwaitJournal() : DoNext();
     if (!progress.ok()) return progress.status();
     if (*progress != Progress::kNone) idle_since.reset();
     if (*progress == Progress::kEvaluated) continue;
@@ -176,8 +176,8 @@ bool StoreFollower::IsUntilSeen() const {
   return options_.until_step && backlog_.highest_seen() >= options_.until_step;
 }
 
-// kCurrent: the manifest has been opened.
-absl::StatusOr<StoreFollower::Sight> StoreFollower::FindManifest() {
+// kCurrent: the journal has been opened.
+absl::StatusOr<StoreFollower::Sight> StoreFollower::FindJournal() {
   layout_ = storage::StoreLayout(parts_.locate());
   files_ = parts_.hold(layout_.directory());
   absl::StatusOr<storage::StoreId> store = storage::ReadStoreIdentity(*files_, layout_);
@@ -185,41 +185,39 @@ absl::StatusOr<StoreFollower::Sight> StoreFollower::FindManifest() {
   // A link that was made or turned after it was looked for is refused; the next look goes through it.
   if (!store.ok() && storage::StoreLayout(parts_.locate()).directory() != layout_.directory()) return Sight::kNothing;
   if (!store.ok()) return store.status();
-  absl::StatusOr<std::unique_ptr<storage::Manifest>> manifest =
-      storage::Manifest::OpenFollowing(*files_, layout_.manifest());
-  if (IsBeingReplaced(manifest.status())) return Sight::kNoManifest;
-  if (!manifest.ok()) return manifest.status();
-  if ((*manifest)->store_id() != *store) {
-    return absl::DataLossError(fmt::format("manifest {} belongs to another store", layout_.manifest()));
-  }
+  absl::StatusOr<std::unique_ptr<storage::StoreJournal>> journal = storage::StoreJournal::Open(
+      *files_, layout_, *store, {.warn = [this](std::string_view line) { Warn(line); }});
+  if (IsBeingReplaced(journal.status())) return Sight::kNoJournal;
+  if (!journal.ok()) return journal.status();
   auto names = std::make_unique<storage::HeldNames>(*files_, "the store " + layout_.directory());
   if (absl::Status status = names->Add(layout_.directory()); !status.ok()) return status;
   names_ = std::move(names);
-  manifest_ = *std::move(manifest);
+  store_ = *store;
+  journal_ = *std::move(journal);
   leases_.emplace(*files_, layout_, parts_.machine, parts_.now);
   return Sight::kCurrent;
 }
 
-// Brings manifest and backlog up to date.
+// Brings catalog and backlog up to date.
 absl::StatusOr<StoreFollower::Sight> StoreFollower::Look() {
-  if (manifest_ == nullptr) {
-    absl::StatusOr<Sight> found = FindManifest();
+  if (journal_ == nullptr) {
+    absl::StatusOr<Sight> found = FindJournal();
     if (!found.ok() || *found != Sight::kCurrent) return found;
   } else {
     if (absl::Status status = names_->Check(); !status.ok()) return status;
-    absl::StatusOr<bool> changed = manifest_->CatchUp();
+    absl::StatusOr<bool> changed = journal_->Look();
     if (!changed.ok()) behind_ = true;
-    if (IsBeingReplaced(changed.status())) return Sight::kNoManifest;
+    if (IsBeingReplaced(changed.status())) return Sight::kNoJournal;
     if (!changed.ok()) return changed.status();
     behind_ = behind_ || *changed;
   }
-  if (absl::Status status = backlog_.Update(*manifest_, behind_, parts_.now()); !status.ok()) return status;
+  if (absl::Status status = backlog_.Update(journal_->catalog(), behind_, parts_.now()); !status.ok()) return status;
   behind_ = false;
   replaced_since_.reset();
   return Sight::kCurrent;
 }
 
-StoreFollower::Progress StoreFollower::AwaitManifest() {
+StoreFollower::Progress StoreFollower::AwaitJournal() {
   const absl::Time now = parts_.now();
   if (!replaced_since_) replaced_since_ = now;
   return now - *replaced_since_ < kReplacementMax ? Progress::kBusy : Progress::kNone;
@@ -245,12 +243,13 @@ absl::StatusOr<StoreFollower::Progress> StoreFollower::DoNext() {
   return progress;
 }
 
-// Whether a report on the step is on disk that leaves nothing to be done.
+// Whether a report on the step is recorded that leaves nothing to be done.
 absl::StatusOr<bool> StoreFollower::IsReported(const StepBacklog::Step& step) const {
   if (options_.evaluator.empty()) return false;
-  return storage::HasReport(
-      *files_, layout_, step.step, step.attempt, options_.evaluator,
-      options_.again_if_failed ? storage::CountedReports::kNotFailed : storage::CountedReports::kAll);
+  absl::StatusOr<std::optional<storage::StepRecord>> record = journal_->catalog().Find(step.step);
+  if (!record.ok()) return record.status();
+  return record->has_value() && (*record)->info.attempt == storage::ToHex(step.attempt.bytes) &&
+         asked_for_.IsDone((*record)->info);
 }
 
 absl::StatusOr<StoreFollower::Progress> StoreFollower::Try(const StepBacklog::Step& step) {
@@ -272,12 +271,11 @@ absl::StatusOr<StoreFollower::Progress> StoreFollower::Try(const StepBacklog::St
     lease = *std::move(acquired);
   }
 
-  // Only now does nobody else evaluate the step, or delete it: what was true before the lease may not be any more. The
-  // manifest first, for a report goes from the inbox into the step's folder only after it was recorded.
+  // Only now does nobody else evaluate the step, or delete it: what was true before the lease may not be any more.
   absl::StatusOr<Sight> looked = Look();
   if (!looked.ok()) return looked.status();
   if (*looked != Sight::kCurrent) return Progress::kBusy;
-  absl::StatusOr<std::optional<storage::StepRecord>> record = manifest_->Find(step.step);
+  absl::StatusOr<std::optional<storage::StepRecord>> record = journal_->catalog().Find(step.step);
   if (!record.ok()) return record.status();
   if (!record->has_value() || (*record)->info.state != StepState::kCommitted ||
       (*record)->info.attempt != storage::ToHex(step.attempt.bytes)) {
@@ -344,6 +342,7 @@ absl::StatusOr<StoreFollower::Progress> StoreFollower::Evaluate(const StepBacklo
   row->took = parts_.now() - start;
   if (row->outcome != Evaluation::Outcome::kDone && row->unhealthy.empty()) {
     // Of a lease that was lost another worker may have made a report, which this one must not replace.
+    if (absl::Status looked = Look().status(); !looked.ok()) return looked;
     absl::StatusOr<bool> reported = IsReported(step);
     if (!reported.ok()) return reported.status();
     if (*reported) {
@@ -361,7 +360,7 @@ absl::StatusOr<StoreFollower::Progress> StoreFollower::Evaluate(const StepBacklo
 
 // What there is to be said of a step. An error says nothing about it; kNotFound: its files are not there.
 absl::StatusOr<Evaluation> StoreFollower::Ask(const storage::StepRecord& record) const {
-  const storage::StoreId store = manifest_->store_id();
+  const storage::StoreId store = store_;
   absl::StatusOr<std::shared_ptr<const Snapshot>> snapshot =
       OpenStoredSnapshot({*files_, layout_, store, kReadOptions}, record, options_.entries, options_.half_precision,
                          CompanionEntries::kByPatterns);
@@ -402,9 +401,15 @@ absl::Status StoreFollower::Deliver(const StepBacklog::Step& step, Evaluation& r
     row.worker = options_.worker;
     row.reported = absl::Now();
     if (!options_.report) return absl::OkStatus();
-    return storage::DeliverReport(
-        *files_, layout_,
-        {.store = manifest_->store_id(), .step = step.step, .attempt = step.attempt, .evaluation = row});
+    const storage::EvaluationFact fact{
+        .step = step.step, .attempt = storage::ToHex(step.attempt.bytes), .evaluation = row};
+    std::vector<storage::ReportOutcome> outcomes;
+    absl::Status status = journal_->Change(
+        [&](const storage::StepCatalog& catalog) { return storage::ReportFacts(catalog, {&fact, 1}, outcomes); });
+    // One that says less than what is recorded, or is about a step that is gone, is no failure of this worker.
+    if (!status.ok() || outcomes.empty()) return status;
+    const absl::Status& own = outcomes[0].status;
+    return absl::IsAlreadyExists(own) || absl::IsNotFound(own) ? absl::OkStatus() : own;
   };
   absl::Status status = deliver();
   if (!absl::IsInvalidArgument(status)) return status;

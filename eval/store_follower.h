@@ -18,9 +18,9 @@
 #include "eval/step_backlog.h"
 #include "storage/io/file_system.h"
 #include "storage/io/held_names.h"
-#include "storage/manifest/lease.h"
-#include "storage/manifest/manifest.h"
-#include "storage/manifest/store_layout.h"
+#include "storage/store/lease.h"
+#include "storage/store/store_journal.h"
+#include "storage/store/store_layout.h"
 #include "tidemark/worker.h"
 
 namespace tidemark {
@@ -31,7 +31,7 @@ absl::Status ValidateWorkerOptions(const WorkerOptions& options);
 // What a follower lives on. All of it is called by the thread that runs it.
 struct FollowerParts {
   std::function<std::string()>
-      locate;  // the store's path, absolute and without links; asked until its manifest is seen
+      locate;  // the store's path, absolute and without links; asked until its journal is seen
   // Makes the file system that holds that directory; see PosixFileSystemAt.
   std::function<std::shared_ptr<storage::FileSystem>(const std::string& directory)> hold;
   std::function<absl::Time()> now;               // a monotonic clock
@@ -52,7 +52,7 @@ class StoreFollower {
  private:
   enum class Sight {
     kNothing,     // there is no store
-    kNoManifest,  // there is one, and its manifest is being replaced
+    kNoJournal,  // there is one, and its journal is being made or replaced
     kCurrent,     // the backlog is up to date
   };
   enum class Progress {
@@ -65,8 +65,8 @@ class StoreFollower {
   bool IsLastDone() const;
   bool IsUntilSeen() const;
   absl::StatusOr<Sight> Look();
-  absl::StatusOr<Sight> FindManifest();
-  Progress AwaitManifest();
+  absl::StatusOr<Sight> FindJournal();
+  Progress AwaitJournal();
   absl::StatusOr<Progress> DoNext();
   absl::StatusOr<bool> IsReported(const StepBacklog::Step& step) const;
   absl::StatusOr<Progress> Try(const StepBacklog::Step& step);
@@ -88,13 +88,14 @@ class StoreFollower {
   const StepBacklog::Filter asked_for_;
 
   std::shared_ptr<storage::FileSystem> files_;   // set when the store has been located
-  std::unique_ptr<storage::HeldNames> names_;    // the store's directory; set together with the manifest
-  std::unique_ptr<storage::Manifest> manifest_;  // null: there is no store yet, and where it will be is not settled
+  std::unique_ptr<storage::HeldNames> names_;  // the store's directory; set together with the journal
+  storage::StoreId store_;                          // set together with the journal
+  std::unique_ptr<storage::StoreJournal> journal_;  // null: there is no store yet, and where it will be is not settled
   storage::StoreLayout layout_;
   StepBacklog backlog_;
   bool behind_ = true;                            // the backlog may have missed changes
-  std::optional<storage::LeaseObserver> leases_;  // there when the manifest is
-  // Since when the manifest has been away, while it is.
+  std::optional<storage::LeaseObserver> leases_;  // there when the journal is
+  // Since when the journal has been away, while it is.
   std::optional<absl::Time> replaced_since_;
   // What is committed, but has been looked for in vain.
   struct Missing {

@@ -36,6 +36,7 @@ std::map<std::string, std::string> FactSeeds() {
       {"best_modes", storage::BestModesFact{{{"loss", BestMode::kLowest}}}},
       {"deletion_request", storage::DeletionRequestFact{id, 10, attempt, "bad data", "pid 8", absl::UnixEpoch()}},
       {"answer", storage::AnswerFact{id, "it is pinned"}},
+      {"store", storage::StoreFact{{{7}}}},
       {"next_attempt", storage::StepFact{next}},
   };
   std::string all;

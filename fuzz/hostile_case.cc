@@ -21,8 +21,8 @@ bool WriteHostileFile(const HostileCase& hostile, const std::string& path) {
 
 std::vector<HostileCase> HostileCases() {
   std::vector<HostileCase> cases;
-  for (auto make : {HostileFrames, HostileIndices, HostileChunks, HostileCosts, HostileTexts, HostileSafetensors,
-                    HostileTorchFiles}) {
+  for (auto make : {HostileFrames, HostileIndices, HostileChunks, HostileCosts, HostileTexts, HostileJournals,
+                    HostileSafetensors, HostileTorchFiles}) {
     for (HostileCase& hostile : make()) cases.push_back(std::move(hostile));
   }
   std::sort(cases.begin(), cases.end(), [](const auto& a, const auto& b) { return a.file < b.file; });

@@ -19,8 +19,9 @@ namespace tidemark::fuzz {
 inline constexpr uint64_t kUint64Max = std::numeric_limits<uint64_t>::max();
 
 struct HostileCase {
-  // What it is by the ending: .tmk, .report, .request, .identity, .step, .lease, .note (pin.json and deleted.json),
-  // .safetensors, .index.json, .pt.
+  // What it is by the ending: .tmk, .identity, .step, .lease, .entry and .segment (of a journal, number 1), .far-entry
+  // (of the highest number there is), .fact, .report, .request and .note (pin.json and deleted.json, of stores of the
+  // first format), .safetensors, .index.json, .pt.
   std::string file;
   absl::StatusCode code = absl::StatusCode::kDataLoss;  // kOk of notes alone, which are there whatever they say
   std::string message;  // a part of the error's; of a note that gets none, of what is left of it
@@ -39,8 +40,12 @@ std::vector<HostileCase> HostileIndices();  // index of a shard
 std::vector<HostileCase> HostileChunks();   // what the chunks hold
 std::vector<HostileCase> HostileCosts();    // shards that are small, and made to take time and memory
 std::vector<HostileCase> HostileTexts();    // JSON
+std::vector<HostileCase> HostileJournals();
 std::vector<HostileCase> HostileSafetensors();
 std::vector<HostileCase> HostileTorchFiles();
+
+// The file of a journal's first entry with this fact.
+std::string EntryFileWith(const std::string& fact);
 
 // All of them, by name.
 std::vector<HostileCase> HostileCases();

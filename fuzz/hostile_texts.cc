@@ -1,4 +1,4 @@
-// Hostile JSON: reports, requests, store.json, records, leases and notes.
+// Hostile JSON: store.json, records, leases, and the reports, requests and notes of stores of the first format.
 
 #include <functional>
 #include <limits>
@@ -7,13 +7,13 @@
 #include "fuzz/hostile_case.h"
 #include "fuzz/store_image.h"
 #include "nlohmann/json.hpp"
-#include "storage/manifest/folder_note.h"
-#include "storage/manifest/lease.h"
-#include "storage/manifest/store_identity.h"
-#include "storage/manifest/store_request.h"
 #include "storage/records/json_fields.h"
 #include "storage/records/manifest_records.h"
 #include "storage/records/metric_report.h"
+#include "storage/store/first_format/folder_note.h"
+#include "storage/store/first_format/store_request.h"
+#include "storage/store/lease.h"
+#include "storage/store/store_identity.h"
 
 namespace tidemark::fuzz {
 namespace {
@@ -188,7 +188,7 @@ std::vector<HostileCase> HostileRecords() {
       {"truncation-store.identity", kDataLoss, "store.json", "{\"format\": 1, \"store_id\": \"a0a0"},
       {"truncation-store_empty.identity", kDataLoss, "store.json", ""},
       {"store-check.identity", kDataLoss, "the check of its store_id is '\\x1b[2J'", Identity(Set("check", "\x1b[2J"))},
-      {"store-newer.identity", kUnimplemented, "the store has format 2", Identity(Set("format", 2))},
+      {"store-newer.identity", kUnimplemented, "the store has format 3", Identity(Set("format", 3))},
       {"overflow-store_format.identity", kDataLoss, "18446744073709551615 is too large",
        Identity(Set("format", ~uint64_t{0}))},
       {"overflow-store_format_fraction.identity", kDataLoss, "a number is not whole", Identity(Set("format", 1e300))},

@@ -20,6 +20,7 @@ std::vector<InspectCommand> LookingCommands() {
       {inspect::AddStats, {"stats"}},
       {inspect::AddVerify, {"verify"}},
       {inspect::AddVerify, {"verify", "--read-data=50%", "--seed", "1"}},
+      {inspect::AddJournal, {"journal"}},
   };
 }
 

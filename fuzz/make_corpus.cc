@@ -18,15 +18,16 @@
 #include "snapshot/exchange/safetensors_index.h"
 #include "storage/journal/entry.h"
 #include "storage/journal/segment.h"
-#include "storage/manifest/folder_note.h"
-#include "storage/manifest/lease.h"
-#include "storage/manifest/store_identity.h"
-#include "storage/manifest/store_request.h"
+#include "storage/records/best_modes.h"
 #include "storage/records/manifest_records.h"
 #include "storage/records/metric_report.h"
 #include "storage/records/phases_record.h"
 #include "storage/shard/byte_writer.h"
 #include "storage/shard/chunk_codec.h"
+#include "storage/store/first_format/folder_note.h"
+#include "storage/store/first_format/store_request.h"
+#include "storage/store/lease.h"
+#include "storage/store/store_identity.h"
 
 namespace tidemark::fuzz {
 namespace {
@@ -212,9 +213,7 @@ void AddRecordSeeds(Seeds& seeds) {
   seeds["manifest_record/deletion"] = seed(2, EncodeDeletionRecord(*DeletionOf(step)));
   MakeDeleted(step, "not among the best");
   seeds["manifest_record/deleted_step"] = seed(0, EncodeStepRecord(step));
-  const storage::DirectoryStamp stamp = {.inode = 7, .links = 3, .modified_unix_ns = 5, .changed_unix_ns = 6};
-  seeds["manifest_record/settled"] =
-      seed(3, storage::EncodeSettledMark({.steps = stamp, .files = "id MANIFEST-7 12", .tags = true}));
+  seeds["manifest_record/best"] = seed(3, storage::EncodeBestModes({{"loss", tidemark::BestMode::kLowest}}));
   storage::LeaseNote note;
   note.step = 1;
   note.attempt = identity.attempt;

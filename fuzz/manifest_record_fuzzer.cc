@@ -5,12 +5,13 @@
 
 #include "fuzz/allocation_count.h"
 #include "fuzz/fuzzing.h"
-#include "storage/manifest/folder_note.h"
-#include "storage/manifest/lease.h"
-#include "storage/manifest/store_identity.h"
+#include "storage/records/best_modes.h"
 #include "storage/records/manifest_records.h"
 #include "storage/records/phases_record.h"
 #include "storage/records/tag.h"
+#include "storage/store/first_format/folder_note.h"
+#include "storage/store/lease.h"
+#include "storage/store/store_identity.h"
 
 namespace tidemark::fuzz {
 namespace {
@@ -66,7 +67,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       Try(bytes, DecodeDeletionRecord, EncodeDeletionRecord);
       break;
     case 3:
-      Try(bytes, DecodeSettledMark, EncodeSettledMark);
+      Try(bytes, DecodeBestModes, EncodeBestModes);
       break;
     case 4:
       Try(bytes, DecodeLeaseNote, EncodeLeaseNote);

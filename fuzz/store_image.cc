@@ -8,11 +8,11 @@
 #include <fstream>
 
 #include "fmt/format.h"
-#include "storage/manifest/store_identity.h"
-#include "storage/manifest/store_layout.h"
 #include "storage/records/metric_report.h"
 #include "storage/shard/aligned_buffer.h"
 #include "storage/shard/shard_index_layout.h"
+#include "storage/store/store_identity.h"
+#include "storage/store/store_layout.h"
 
 namespace tidemark::fuzz {
 namespace {
@@ -24,6 +24,14 @@ storage::StoreId TheStore() {
   storage::StoreId id;
   id.bytes.fill(0xa0);
   return id;
+}
+
+// The same text for a store that has no journal yet.
+std::string FirstFormat(std::string text) {
+  const std::string format = fmt::format("\"format\":{}", storage::kStoreFormat);
+  const size_t at = text.find(format);
+  Require(at != std::string::npos, "store.json has no format");
+  return text.replace(at, format.size(), fmt::format("\"format\":{}", storage::kFirstStoreFormat));
 }
 
 // Over files, or nothing: opening a fifo would wait for its reader.
@@ -59,7 +67,7 @@ class StoreMaker {
     for (const std::string& path : {layout_.steps(), layout_.inbox(), layout_.quarantine(), layout_.manifest()}) {
       MakeFolder(path);
     }
-    WriteFile(layout_.identity(), EncodeStoreIdentity(TheStore()));
+    WriteFile(layout_.identity(), FirstFormat(EncodeStoreIdentity(TheStore())));
   }
 
   void Make(FileKind kind, uint8_t place, std::string_view bytes) {

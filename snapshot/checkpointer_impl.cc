@@ -18,7 +18,6 @@
 #include "snapshot/restore/restore_catalog.h"
 #include "snapshot/stopwatch.h"
 #include "storage/io/exception_status.h"
-#include "storage/manifest/inbox.h"
 
 namespace tidemark {
 
@@ -58,7 +57,7 @@ absl::Status AsyncCheckpointer::Impl::OpenStore() {
                                      .read_statistics = [this] { return Statistics(); },
                                      .claims = [this] { return claims->Get(); }},
                                     {.retention = options.retention,
-                                     .inbox_poll_interval = options.tuning.inbox_poll_interval,
+                                     .poll_interval = options.tuning.poll_interval,
                                      .metrics_file = options.metrics_file});
   if (!started.ok()) return started.status();
   housekeeper = *std::move(started);
@@ -273,27 +272,14 @@ void AsyncCheckpointer::Impl::AwaitVerdicts(absl::Duration timeout) {
 }
 
 RestoreWalk AsyncCheckpointer::Impl::NewRestoreWalk(const RestoreOptions& restore) {
-  std::vector<storage::MetricReport> inbox;
   if (restore.healthy_only) {
-    auto reports = storage::PeekInbox(files, store->layout(), store->id());
-    if (reports.ok()) {
-      inbox = *std::move(reports);
-    } else {
-      listeners.Warn(
-          fmt::format("restoring without the reports of workers: {}", std::string(reports.status().message())));
+    if (absl::Status looked = housekeeper->Flush(); !looked.ok()) {
+      listeners.Warn(fmt::format("restoring without the reports of workers: {}", std::string(looked.message())));
     }
   }
-  auto why_unhealthy = [this, inbox = std::move(inbox)](const StepInfo& info) {
-    std::string why = WhyUnhealthy(info);
-    for (const storage::MetricReport& report : inbox) {
-      const bool of_it = report.step == info.step && storage::ToHex(report.attempt.bytes) == info.attempt;
-      if (!why.empty() || !of_it || report.evaluation.unhealthy.empty()) continue;
-      why = fmt::format("{}: {}", report.evaluation.evaluator, report.evaluation.unhealthy);
-    }
-    return why;
-  };
   return RestoreWalk(
-      files, std::make_unique<HeldStoreCatalog>(*store), read_options, companions.all(), std::move(why_unhealthy),
+      files, std::make_unique<HeldStoreCatalog>(*store), read_options, companions.all(),
+      [this](const StepInfo& info) { return WhyUnhealthy(info); },
       [this](std::string_view line) { listeners.Warn(line); }, [this] { persister->ForgetCommitted(); });
 }
 
@@ -401,6 +387,8 @@ void AsyncCheckpointer::Impl::CloseDown() {
   stream.reset();
   persister.reset();
   lost = housekeeper->Stop();
+  // They are of no use to a restore, so a failure is not told.
+  storage::BestEffort([&] { store->RecordNotedPhases().IgnoreError(); });
   store.reset();
 }
 

@@ -36,7 +36,7 @@
 #include "snapshot/staging/stager.h"
 #include "snapshot/statistics_collector.h"
 #include "storage/io/file_system.h"
-#include "storage/manifest/store.h"
+#include "storage/store/store.h"
 #include "tidemark/async_checkpointer.h"
 
 namespace tidemark {
@@ -44,7 +44,7 @@ namespace tidemark {
 // Owned by the checkpointer, and from the start of closing on by the thread that closes it too: whichever comes to its
 // end last destroys it.
 struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer::Impl> {
-  // How long the destructor waits for the store's release once nothing is left to wait for: syncs of the manifest.
+  // How long the destructor waits for the store's release once nothing is left to wait for: syncs of the journal.
   static constexpr absl::Duration kReleaseTimeout = absl::Seconds(10);
 
   Impl(const Machine& machine, CheckpointerOptions given);
@@ -117,7 +117,7 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   // Warns of those that have not come to their end, and of what could not be recorded.
   void AwaitVerdicts(absl::Duration timeout);
 
-  // For healthy_only it looks into the inbox too, for what could not be taken in or has just come.
+  // For healthy_only it looks into the journal, too, for what has just come.
   RestoreWalk NewRestoreWalk(const RestoreOptions& restore);
 
   // Copies of a state's tensors on their devices, and the memory that they take there.

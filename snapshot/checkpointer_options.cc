@@ -73,8 +73,8 @@ absl::Status ValidateTuning(const Tuning& tuning) {
   if (tuning.background_nice < 0 || tuning.background_nice > storage::kNiceMax) {
     return OutOfRange("tuning.background_nice", tuning.background_nice, fmt::format("from 0 to {}", storage::kNiceMax));
   }
-  if (tuning.inbox_poll_interval <= absl::ZeroDuration()) {
-    return OutOfRange("tuning.inbox_poll_interval", absl::FormatDuration(tuning.inbox_poll_interval), "more than 0");
+  if (tuning.poll_interval <= absl::ZeroDuration()) {
+    return OutOfRange("tuning.poll_interval", absl::FormatDuration(tuning.poll_interval), "more than 0");
   }
   return absl::OkStatus();
 }

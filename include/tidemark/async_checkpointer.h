@@ -60,7 +60,11 @@ inline constexpr char kSaveRunsPayload[] = "tidemark/save-runs";
 // After Close every function is kFailedPrecondition, unless it says otherwise. An exception becomes an error of the
 // function that returns a status or a future: kResourceExhausted for std::bad_alloc, kInternal for others. Only where
 // there is no memory even for a future that has the error, Committed and ReportMetrics throw std::bad_alloc. A function
-// that reads records of steps may also return the manifest's own errors: kDataLoss, kInternal.
+// that reads records of steps may also return errors of reading journal and index: kDataLoss, kInternal. One that
+// changes the store may also return:
+//   kUnknown: a sync failed, so the change may or may not survive a power loss. The next change finds out.
+//   kFailedPrecondition: another process has opened the store for writing, because the lock does not reach it.
+//   kUnavailable: other processes append to the journal faster than this one can.
 //
 // Threads that still run when Close runs out of time, or after the destructor, go on in the background. Evaluators,
 // callbacks and a State that is being copied must therefore own all that they use, or return. The next process
@@ -74,7 +78,8 @@ inline constexpr char kSaveRunsPayload[] = "tidemark/save-runs";
 // keep the store's lock when the trainer ends.
 class AsyncCheckpointer {
  public:
-  // Opens or creates the store, takes its lock, and makes manifest and shards agree after a crash.
+  // Opens or creates the store, takes its lock, and reads the journal. A store that an older version wrote is converted
+  // first. A journal that is lost or damaged is made anew, with warnings.
   //   kInvalidArgument: an option is out of its range; the message has the range.
   //   kNotFound: there is no store, and CheckpointerOptions::create is off.
   //   kFailedPrecondition: the directory holds something that is not a store.
@@ -177,7 +182,7 @@ class AsyncCheckpointer {
   absl::StatusOr<StepInfo> BestStep(std::string_view metric, BestMode mode) const;
   absl::StatusOr<StepInfo> BestStep(std::string_view metric) const;
 
-  // All steps that the manifest knows, ascending by step, including those that were deleted or only evaluated.
+  // All recorded steps, ascending by step, including those that were deleted or only evaluated.
   absl::StatusOr<std::vector<StepInfo>> Steps() const;
 
   // Calls `function` on threads of its own with every snapshot from the next save on, as the options say. If retention
@@ -200,7 +205,7 @@ class AsyncCheckpointer {
   // Records metrics of a saved step, at any time. They are known as "evaluator/name", and replace the earlier record of
   // that evaluator for the step. Thread-safe; never blocks. Resolves when step and metrics survive power loss.
   //   kNotFound: there is no such step, or its save failed. kInvalidArgument: a name.
-  //   Any other error is the disk's. The metrics may be on disk all the same, and be recorded by the next Open.
+  //   Any other error is the disk's. The metrics may be recorded all the same.
   Future ReportMetrics(int64_t step, std::string evaluator, Metrics metrics);
 
   // A pinned step is never deleted by retention. Pin replaces the note and keeps tags; Unpin removes the tags too.
@@ -243,9 +248,9 @@ class AsyncCheckpointer {
   absl::Status WaitUntilEvaluated();
   absl::Status WaitUntilEvaluated(absl::Time deadline);
 
-  // Reads workers' reports and requests, applies retention now, and blocks until that is done. Returns the first error;
-  // the failed work is tried again later. kFailedPrecondition also in the observer's Deleted and Evaluated, and in
-  // RetentionOptions::keep. Thread-safe.
+  // Reads what workers and checkpoint-inspect have appended, carries out what they ask, applies retention now, and
+  // blocks until that is done. Returns the first error; the failed work is tried again later. kFailedPrecondition also
+  // in the observer's Deleted and Evaluated, and in RetentionOptions::keep. Thread-safe.
   absl::Status Tidy();
 
   // What retention would keep and delete now, and why: every committed step, ascending. kFailedPrecondition: as for

@@ -65,9 +65,10 @@ struct CheckpointerOptions {
   // must not be moved or replaced: every call that writes is then kFailedPrecondition, "the store ... was moved or
   // replaced".
   //
-  // The path to the store may go through symbolic links. Within a store every link is refused, so a manifest/ on
-  // another disk must be mounted there. Files have mode 0600 and folders 0700. Workers and readers therefore run as the
-  // same user, or an ACL opens the existing files to them. A default ACL has no effect, since these modes mask it.
+  // The path to the store may go through symbolic links. Within a store every link is refused. Files have mode 0600 and
+  // folders 0700. Therefore every process that writes to the store runs as the same user: the trainer, workers that
+  // report, and checkpoint-inspect. An ACL opens the existing files to readers of another user. A default ACL has no
+  // effect, since these modes mask it.
   std::string directory = {};
   // False: without a store Open is kNotFound and makes none, so that a mistyped path does not start a fresh run.
   bool create = true;

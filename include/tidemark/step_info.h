@@ -1,4 +1,4 @@
-// The manifest's record of a step: its state, metrics and evaluations. No tensor is read for it.
+// The record of a step: its state, metrics and evaluations. No tensor is read for it.
 
 #ifndef TIDEMARK_STEP_INFO_H_
 #define TIDEMARK_STEP_INFO_H_
@@ -84,7 +84,7 @@ std::string_view OutcomeName(Evaluation::Outcome outcome);
 //   "disk wait"     the persister waits for a write, or for its turn under write_bytes_per_second_max
 //   "encoder wait"  the persister waits for chunks, with no write in flight
 //   "sync"          header and fdatasync
-//   "commit"        syncing the folders, the manifest's batch, then removing the replaced attempt
+//   "commit"        syncing the folders, appending the journal's entry, then removing the replaced attempt
 struct SavePhase {
   std::string name;
   // The time line, on which no two phases overlap: "trainer", "staging", "persister", "codec 1" and so on. The

@@ -65,7 +65,7 @@ struct VerifyOptions {
 
 // Thread-compatible. An exception becomes an error of the function that returns a status: kResourceExhausted for
 // std::bad_alloc, kInternal for others. Never takes the store's lock. Writes only leases to the store, and only while
-// it restores or loads. Holds a few of the manifest's files open, so that Refresh reads only new records.
+// it restores or loads. Keeps the records of all steps in memory, so that Refresh reads only what is new.
 //
 //   auto reader = tidemark::StoreReader::Open("run/ckpt");
 //   if (!reader.ok()) return reader.status();
@@ -74,27 +74,29 @@ struct VerifyOptions {
 //   absl::Status loaded = tidemark::LoadModule(**best, "model", *model);  // tidemark/torch.h
 class StoreReader {
  public:
-  // If the manifest cannot be read, the steps come from the shards, and manifest_problem() says why. A store without a
-  // manifest and without steps is one that a trainer is just making; that is no error.
+  // If the journal cannot be read, the steps come from the shards, and journal_problem() says why. A store without a
+  // journal and without steps is one that a trainer is just making; that is no error.
   //   kNotFound: no such directory, or no store in it.
   //   kUnimplemented: a newer version wrote the store.
+  //   kFailedPrecondition: an older version wrote the store, and it has to be opened for writing once, which converts
+  //   it. The message says how.
   static absl::StatusOr<std::unique_ptr<StoreReader>> Open(const std::string& directory);
 
-  // The same for a store that may be malicious. RocksDB does not defend itself against such files, so the manifest is
-  // never opened: the steps come from the shards, and manifest_problem() is ok. Decodes on one thread, so that large
-  // chunks take memory once. A step with an index of more than 32 MiB, or more than 4 MiB of names, is in unread().
+  // The same for a store that may be malicious. Decodes on one thread, so that large chunks take memory once. A step
+  // with an index of more than 32 MiB, or more than 4 MiB of names, is an error where it is read. The steps of a store
+  // that an older version wrote come from the shards, and journal_problem() is ok.
   static absl::StatusOr<std::unique_ptr<StoreReader>> OpenUntrusted(const std::string& directory);
   ~StoreReader();
 
   // 32 hexadecimal digits.
   const std::string& store_id() const;
 
-  // Ok, or why the steps come from the shards and not from the manifest.
-  const absl::Status& manifest_problem() const;
+  // Ok, or why the steps come from the shards and not from the journal.
+  const absl::Status& journal_problem() const;
 
-  // As of Open or the last Refresh, ascending by step, including steps that were deleted or only evaluated. Includes
-  // the readable reports of workers that no trainer has recorded yet. Unlike AsyncCheckpointer::Steps, this reads
-  // nothing and cannot fail. The reference is valid until the next Refresh, Restore or Load.
+  // As of Open or the last Refresh, ascending by step, including steps that were deleted or only evaluated. Reports of
+  // workers are in it as soon as they are in the journal. Unlike AsyncCheckpointer::Steps, this reads nothing and
+  // cannot fail. The reference is valid until the next Refresh, Restore or Load.
   const std::vector<StepInfo>& Steps() const;
 
   // If the steps come from the shards: a line for each attempt that could not be read, with its folder and the reason.
@@ -156,8 +158,8 @@ class StoreReader {
   absl::StatusOr<std::vector<std::string>> References(int64_t step) const;
 
   // The phases of the step's save and their times. Empty if nothing is recorded: the step was never saved, an old
-  // version saved it, or the manifest was rebuilt or is not read. "commit" may be missing, because the next write to
-  // the manifest records it: a later step, or the end of the trainer.
+  // version saved it, or the journal cannot be read. "commit" may be missing, because the trainer's next entry records
+  // it.
   //   kNotFound: no record of the step.
   //   kDataLoss, kUnimplemented: the phases are recorded and cannot be read.
   absl::StatusOr<std::vector<SavePhase>> Phases(int64_t step) const;
@@ -189,10 +191,6 @@ class StoreReader {
   // The same for a sample of the chunks. A sample without damage says little about the other chunks. kInvalidArgument:
   // the share is not 0 to 1.
   absl::StatusOr<VerifyReport> Verify(int64_t step, const VerifyOptions& options) const;
-
-  // Reads every block of the manifest's tables. kDataLoss: a block is damaged. The steps above are right all the same,
-  // but the manifest will have to be rebuilt. Ok if the steps come from the shards.
-  absl::Status VerifyManifest() const;
 
  private:
   StoreReader();

@@ -58,9 +58,9 @@ struct Tuning {
   // as long as with kBlocking: find the fault with this, then turn it off. It has no effect on saves in other modes.
   bool check_overlapped_saves = false;
 
-  // How often the checkpointer looks for reports of worker processes and for requests of checkpoint-inspect. More than
-  // 0; infinite: only when a save ends, and in Tidy.
-  absl::Duration inbox_poll_interval = absl::Seconds(1);
+  // How often the checkpointer reads what worker processes and checkpoint-inspect have appended to the journal. More
+  // than 0; infinite: only in Tidy, WaitUntilEvaluated and Close.
+  absl::Duration poll_interval = absl::Seconds(1);
 };
 
 }  // namespace tidemark

@@ -9,10 +9,10 @@
 //   if (!done.ok()) return done.status();
 //
 // Every committed step is evaluated at least once, in order, and counted once. This holds for any number of workers
-// that share an evaluator's name, and however often they are killed. A report on disk says that a step is done; a lease
-// says that a worker is evaluating it. While a lease lives, retention keeps the step's files. A lease ends with its
-// holder. If trainer and worker run on the same kernel, it ends immediately, even if children that the worker forked
-// live on. Otherwise it ends when it was not renewed for `lease_expiry`.
+// that share an evaluator's name, and however often they are killed. A report in the store's journal says that a step
+// is done; a lease says that a worker is evaluating it. While a lease lives, retention keeps the step's files. A lease
+// ends with its holder. If trainer and worker run on the same kernel, it ends immediately, even if children that the
+// worker forked live on. Otherwise it ends when it was not renewed for `lease_expiry`.
 
 #ifndef TIDEMARK_WORKER_H_
 #define TIDEMARK_WORKER_H_
@@ -62,10 +62,10 @@ struct WorkerOptions {
   // one in any state except failed.
   std::optional<int64_t> until_step = {};
   // Returns when there was nothing to do for this long. Zero: evaluates the steps that are there now, then returns.
-  // Waiting for a step (below), and for 10 s waiting for a manifest that is being rebuilt, count as something to do.
+  // Waiting for a step (below), and for 10 s waiting for a journal that is being made, count as something to do.
   absl::Duration idle_timeout = absl::InfiniteDuration();
 
-  absl::Duration poll_interval = absl::Seconds(1);  // between looks at the manifest while there is nothing to do
+  absl::Duration poll_interval = absl::Seconds(1);  // between looks at the journal while there is nothing to do
   absl::Duration lease_expiry = absl::Seconds(60);  // at least a second; a lease tells others its own expiry
 
   // SIGTERM and SIGINT end the call after the current step. A second one has its previous effect.
@@ -103,9 +103,11 @@ struct WorkerReport {
 //   kInvalidArgument     an option
 //   kUnimplemented       the store is of a newer format, or a step was saved by several ranks
 //   kFailedPrecondition  the path is not a directory, or the store was moved or replaced meanwhile
-//   kDataLoss            store.json or the manifest is damaged, or belongs to another store than before
+//   kDataLoss            store.json or the journal is damaged
 //   kPermissionDenied    a report or a lease cannot be written
 //   kResourceExhausted   the same, or no memory for a snapshot
+//   kUnavailable         other processes append to the journal faster than this one can
+//   kUnknown             a sync failed: the report may or may not survive a power loss
 //   kInternal            the disk fails, or a callback of the options threw
 absl::StatusOr<WorkerReport> FollowStore(const WorkerOptions& options, const EvaluatorFunction& function);
 

@@ -95,7 +95,7 @@ Tuning TuningOf(const nb::dict& options) {
           .scrub_bytes_per_second_max = Option<uint64_t>(options, "scrub_bytes_per_second_max"),
           .device_staging_bytes_max = Option<uint64_t>(options, "device_staging_bytes_max"),
           .check_overlapped_saves = Option<bool>(options, "check_overlapped_saves"),
-          .inbox_poll_interval = absl::Seconds(Option<double>(options, "inbox_poll_interval"))};
+          .poll_interval = absl::Seconds(Option<double>(options, "poll_interval"))};
 }
 
 CheckpointerOptions OptionsOf(const nb::dict& options, std::shared_ptr<EventQueue> events) {

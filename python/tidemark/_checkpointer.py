@@ -45,7 +45,8 @@ class Checkpointer(StepRecords):
     Use it from one thread at a time, except that the methods that name a step (`tag`, `pin`, `delete`, `report_metrics`)
     may run on any. In a forked child it cannot be used.
 
-    AlreadyHeldError: another process holds the store. NotFoundError: there is none, and `create` is False.
+    AlreadyHeldError: another process holds the store. NotFoundError: there is none, and `create` is False. A store that an
+    older version wrote is converted first; older versions cannot open it any more.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool = True, save_interval_steps: int = 0,

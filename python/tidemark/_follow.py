@@ -74,7 +74,8 @@ def follow(store: str | os.PathLike[str], function: EvaluatorFunction | None = N
     on another machine is taken over.
 
     InvalidArgumentError: an option. FailedPreconditionError: `store` is no directory. DataLossError: the store is damaged.
-    UnimplementedError: a newer version wrote it. StorePermissionError: a report cannot be written.
+    UnimplementedError: a newer version wrote it. StorePermissionError: a report cannot be written. Error with the code
+    "UNKNOWN": it may or may not survive a power loss.
     """
     options = {"directory": os.path.abspath(store), "evaluator": evaluator, "worker": worker, "when_lagging": when_lagging,
                "staleness_max": staleness_max, "report": report, "entries": list(entries), "half_precision": half_precision,

@@ -97,7 +97,7 @@ class Tuning:
     to, in saves; 0: no limit. scrub_bytes_per_second_max: 0: no scrub. device_staging_bytes_max: 0: as much as there is.
     check_overlapped_saves: whether an array that changes in an overlapped save before it was copied makes the save fail, with
     AbortedError; for debugging, since such a save blocks as long as any other.
-    inbox_poll_interval: seconds between looks for the reports of workers.
+    poll_interval: seconds between looks for what workers and `checkpoint-inspect` have recorded.
     """
 
     chunk_bytes: int = 1 << 20
@@ -111,7 +111,7 @@ class Tuning:
     scrub_bytes_per_second_max: int = 8 << 20
     device_staging_bytes_max: int = 0
     check_overlapped_saves: bool = False
-    inbox_poll_interval: float = 1.0
+    poll_interval: float = 1.0
 
 
 def options_of(retention: Retention, tuning: Tuning) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def options_of(retention: Retention, tuning: Tuning) -> dict[str, Any]:
     best = [KeepBest(rule) if isinstance(rule, str) else rule for rule in retention.keep_best]
     awaited = [AwaitEvaluation(rule) if isinstance(rule, str) else rule for rule in retention.keep_unevaluated_until]
     tuned = {field.name: getattr(tuning, field.name) for field in dataclasses.fields(tuning)}
-    return {**tuned, "inbox_poll_interval": float(tuning.inbox_poll_interval),
+    return {**tuned, "poll_interval": float(tuning.poll_interval),
             "max_to_keep": retention.max_to_keep, "keep_every_steps": retention.keep_every_steps,
             "keep_interval": float(retention.keep_interval), "keep_for": float(retention.keep_for),
             "keep_best": [(rule.metric, rule.mode, rule.count, rule.keep_without_metric, score(rule.score))

@@ -149,16 +149,19 @@ def open(store: str | os.PathLike[str], step: int | str = "latest", framework: s
     for NumPy's arrays, "pt" for PyTorch's tensors, "jax" for arrays of JAX on its default device. NotFoundError: there
     is no such store or step.
 
-    `untrusted`: for a store from a stranger. RocksDB, which is not made for files that mean harm, then reads nothing of
-    it, and what only the manifest knows is missing, such as deleted steps.
+    FailedPreconditionError: an older version wrote the store. Opening it for writing once converts it: with a
+    `Checkpointer`, or with `checkpoint-inspect repair --apply`.
+
+    `untrusted`: for a store from a stranger. Files are then read within narrower limits, and a step that exceeds them is
+    an error. The steps of a store that an older version wrote come from its files.
     """
     return Step(store, step, framework, untrusted)
 
 
 def steps(store: str | os.PathLike[str], *, untrusted: bool = False) -> list[StepInfo]:
     """All steps that a store knows, ascending, including deleted ones, without its lock: beside a trainer or without one.
-    Reports that workers have left are taken in. `untrusted`: as in `open`; only the steps that are there are known then.
-    NotFoundError: there is no such store."""
+    Reports of workers are in it as soon as they are recorded. `untrusted`: as in `open`. NotFoundError: there is no such
+    store. FailedPreconditionError: as of `open`."""
     return [step_info(info) for info in _native.list_steps(os.fspath(store), untrusted)]
 
 
@@ -210,8 +213,8 @@ class SavePhase:
 
 
 def phases(store: str | os.PathLike[str], step: int | str = "latest") -> list[SavePhase]:
-    """Where the time of the step's save went. Empty if nothing is recorded: an old version saved it, or the manifest was
-    rebuilt. "commit" may be missing until the next save, or the end of the trainer. `step`: as in `tidemark.open`.
+    """Where the time of the step's save went. Empty if nothing is recorded: an old version saved it, or the journal cannot
+    be read. "commit" may be missing until the trainer records something else. `step`: as in `tidemark.open`.
     NotFoundError: there is no such store or step."""
     return [SavePhase(*phase) for phase in _native.phases(os.fspath(store), str(step))]
 

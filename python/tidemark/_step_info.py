@@ -22,7 +22,7 @@ class Evaluation:
 
 @dataclasses.dataclass(frozen=True)
 class StepInfo:
-    """The manifest's record of a step. No tensor is read for it."""
+    """The record of a step. No tensor is read for it."""
 
     step: int
     state: str  # "committed", "damaged", "lost", "failed", "deleted" or "unsaved"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 
 class Error(RuntimeError):
-    """The base of all of them. `code` is the name of the status, such as "DATA_LOSS"."""
+    """The base of all of them. `code` is the name of the status, such as "DATA_LOSS". "UNKNOWN": a sync failed, so what was
+    to be recorded may or may not survive a power loss."""
 
     code = "UNKNOWN"
 

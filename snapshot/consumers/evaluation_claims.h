@@ -17,9 +17,9 @@
 #include "absl/synchronization/mutex.h"
 #include "snapshot/staging/snapshot_shelf.h"
 #include "storage/io/file_system.h"
-#include "storage/manifest/retention_plan.h"
-#include "storage/manifest/store.h"
+#include "storage/retention/retention_plan.h"
 #include "storage/shard/shard_reader.h"
+#include "storage/store/store.h"
 
 namespace tidemark {
 

@@ -11,8 +11,8 @@
 #include "snapshot/guarded.h"
 #include "storage/io/check.h"
 #include "storage/io/exception_status.h"
-#include "storage/manifest/store_identity.h"
 #include "storage/records/metric_report.h"
+#include "storage/store/store_identity.h"
 
 namespace tidemark {
 namespace {

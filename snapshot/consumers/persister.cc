@@ -133,8 +133,12 @@ absl::Status Persister::Persist(const StagedSnapshot& snapshot, SavePhases phase
     status = PersistOnce(snapshot, phases, outcome);
   }
   if (status.ok()) return status;
-  return absl::Status(status.code(),
-                      fmt::format("step {} was not committed: {}", snapshot.step(), std::string(status.message())));
+  const std::string why(status.message());
+  // The next entry of the journal decides.
+  if (absl::IsUnknown(status)) {
+    return absl::UnknownError(fmt::format("it is not known whether step {} is committed: {}", snapshot.step(), why));
+  }
+  return absl::Status(status.code(), fmt::format("step {} was not committed: {}", snapshot.step(), why));
 }
 
 absl::Status Persister::PersistOnce(const StagedSnapshot& snapshot, SavePhases phases, SaveOutcome& outcome) {
@@ -150,13 +154,9 @@ absl::Status Persister::PersistOnce(const StagedSnapshot& snapshot, SavePhases p
       Guarded("the shard of a step", [&] { return WriteAttempt(snapshot, *identity, phases, outcome, written); });
   if (!status.ok()) {
     store_.AbandonAttempt(*identity, snapshot.created(), status);
-    // Unless it was the trainer's copy that had none.
-    if (absl::IsResourceExhausted(status) && snapshot.progress()->WaitUntilEnded().ok()) {
-      storage::BestEffort([&] { store_.MakeRoom(); });
-    }
     return status;
   }
-  // From here on the files are the store's: a commit that reported failure may yet be on disk.
+  // From here on the files are the store's: a commit whose outcome is unknown may yet turn out to be one.
   const SavePhases::Time committing = SavePhases::Now();
   const absl::Status committed =
       Guarded("the commit of a step", [&] { return store_.CommitAttempt(written.record, &written.phases); });

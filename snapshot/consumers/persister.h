@@ -16,8 +16,8 @@
 #include "snapshot/housekeeping/last_committed.h"
 #include "snapshot/save_outcome.h"
 #include "snapshot/save_phases.h"
-#include "storage/manifest/store.h"
 #include "storage/shard/shard_writer.h"
+#include "storage/store/store.h"
 
 namespace tidemark {
 

@@ -9,7 +9,6 @@
 #include "snapshot/guarded.h"
 #include "snapshot/resolved_future.h"
 #include "storage/io/exception_status.h"
-#include "storage/manifest/inbox.h"
 
 namespace tidemark {
 namespace {
@@ -221,8 +220,7 @@ bool Housekeeper::HasWork() const {
 void Housekeeper::NextRound(Round& round) {
   absl::MutexLock lock(&mutex_);
   const auto has_work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return HasWork(); };
-  const absl::Duration until_next =
-      std::min(options_.inbox_poll_interval - since_poll_.elapsed(), metrics_file_.until_due());
+  const absl::Duration until_next = std::min(options_.poll_interval - since_poll_.elapsed(), metrics_file_.until_due());
   has_work_.Await(&mutex_, has_work, Deadline::After(until_next));
   round.last = stopping_;
   round.save_ended = std::exchange(save_ended_, false);
@@ -279,14 +277,14 @@ void Housekeeper::Do(Round& round) {
   }
   absl::Status recorded = RecordReports(round.reports, round.last);
   absl::Status carried_out;
-  if (!round.requests.empty() || round.last || more_requests_ ||
-      since_poll_.elapsed() >= options_.inbox_poll_interval) {
+  if (!round.requests.empty() || round.last || more_requests_ || since_poll_.elapsed() >= options_.poll_interval) {
     since_poll_ = Stopwatch();
-    const absl::Status collected = CollectFromInbox();
-    // One that the manifest refused at first may have come with the others.
+    const absl::Status collected = TakeInNews();
+    // The disk may have refused it only for a moment, or its entry may be there all the same.
     if (round.last && !unrecorded_.empty()) recorded = RecordReports(round.reports, round.last);
     recorded.Update(collected);
     carried_out = CarryOutRequests();
+    KeepStore(round.last);
   }
   bool retention = false;
   bool paused = false;
@@ -312,6 +310,19 @@ void Housekeeper::Do(Round& round) {
     const Request& request = round.requests.front();
     request.done->Set(request.everything ? everything : recorded);
   }
+}
+
+// What an earlier process left is removed once. Room for the next entries is made once in a poll interval: an append
+// that finds none takes longer, and that is all.
+void Housekeeper::KeepStore(bool last) {
+  if (!swept_) {
+    const absl::Status swept = host_.store.SweepUncommitted();
+    swept_ = swept.ok();
+    Note("files of unfinished saves cannot be removed", swept);
+  }
+  const absl::Status maintained = host_.store.Maintain();
+  // The next process may find a full disk. Then its deletions have what this one leaves.
+  if (!last) Note("the journal cannot be maintained", maintained);
 }
 
 void Housekeeper::SettleTheRest() {

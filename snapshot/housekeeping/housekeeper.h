@@ -32,8 +32,9 @@
 #include "snapshot/statistics_collector.h"
 #include "snapshot/stopwatch.h"
 #include "storage/io/file_system.h"
-#include "storage/manifest/retention.h"
-#include "storage/manifest/store.h"
+#include "storage/records/fact.h"
+#include "storage/retention/retention.h"
+#include "storage/store/store.h"
 #include "tidemark/future.h"
 #include "tidemark/retention.h"
 #include "tidemark/statistics.h"
@@ -47,7 +48,7 @@ absl::Status NoStepFor(int64_t step, const absl::Status& failure);
 
 struct HousekeeperOptions {
   RetentionOptions retention;
-  absl::Duration inbox_poll_interval = absl::Seconds(1);
+  absl::Duration poll_interval = absl::Seconds(1);
   std::string metrics_file;  // empty: none
   // While something changes the file is at most so old. One that is scraped every 15 seconds need not be newer.
   absl::Duration metrics_file_interval = absl::Seconds(5);
@@ -207,14 +208,17 @@ class Housekeeper final : public EvaluationSink {
   // Each sets Report::last_try of all that it is given, ok where the report is recorded.
   void RecordOrReplace(std::list<Report>& together);
   void Record(std::span<Report* const> reports);
-  void RecordWithFiles(const StepInfo& info, std::span<Report* const> reports);
-  void RecordAlone(const StepInfo& info, std::span<Report* const> reports);
+  void RecordOn(const StepInfo& info, std::span<Report* const> reports);
   // Why the report is not of what the record is of.
   static absl::Status CheckTarget(const Report& report, const std::optional<storage::StepRecord>& record);
   void WarnIfFailed(const Report& report);
-  absl::Status CollectFromInbox();
+  absl::Status TakeInNews();
+  void TakeInReport(const storage::EvaluationFact& report);
   absl::Status CarryOutRequests();
+  // Answers each request that it deletes or refuses; those that the bound leaves stay open.
+  absl::Status Delete(const std::vector<storage::DeletionRequestFact>& requests);
   absl::Status ApplyRetention();
+  void KeepStore(bool last);
   void Recorded(int64_t step, const Evaluation& evaluation);
   void GiveUp(const Report& report, absl::Status why);
   // Warns of trouble of this kind unless it has, and it has not gone since.
@@ -227,12 +231,12 @@ class Housekeeper final : public EvaluationSink {
 
   // Owned by the housekeeping thread.
   RepeatedWarnings retention_warnings_;
-  RepeatedWarnings inbox_warnings_;
   storage::Retention retention_;
   std::list<Report> unrecorded_;  // to be tried again, those of steps that have just failed last
   absl::Status lost_;             // what the last round could not record; for Stop, once the thread has ended
   std::set<std::string, std::less<>> troubles_;
   Stopwatch since_poll_;
+  bool swept_ = false;          // what earlier processes left of unfinished saves
   bool more_requests_ = false;  // the last look at them did only a part of what there was
   MetricsFile metrics_file_;
 

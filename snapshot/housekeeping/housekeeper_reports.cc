@@ -1,4 +1,4 @@
-// The housekeeper's record of reports: in the step's folder and the manifest, or why there can be none.
+// The housekeeper's record of reports, or why there can be none.
 
 #include <cstddef>
 #include <list>
@@ -12,7 +12,6 @@
 
 #include "fmt/format.h"
 #include "snapshot/housekeeping/housekeeper.h"
-#include "storage/manifest/inbox.h"
 #include "storage/records/metric_report.h"
 
 namespace tidemark {
@@ -90,63 +89,20 @@ void Housekeeper::Record(std::span<Report* const> reports) {
     if (report->last_try.ok()) of_step.push_back(report);
   }
   if (of_step.empty()) return;
-  const StepInfo& info = (*record)->info;
-  storage::MayHaveFiles(info.state) ? RecordWithFiles(info, of_step) : RecordAlone(info, of_step);
+  RecordOn((*record)->info, of_step);
 }
 
-void Housekeeper::RecordWithFiles(const StepInfo& info, std::span<Report* const> reports) {
-  const auto attempt = storage::FromHex(info.attempt);
-  std::vector<storage::MetricReport> own;
-  for (Report* report : reports) {
-    if (!attempt) {
-      report->last_try = absl::DataLossError(fmt::format("the record of step {} names no attempt", info.step));
-      continue;
-    }
-    own.push_back({.store = host_.store.id(),
-                   .step = info.step,
-                   .attempt = storage::AttemptId{*attempt},
-                   .evaluation = report->evaluation});
+void Housekeeper::RecordOn(const StepInfo& info, std::span<Report* const> reports) {
+  std::vector<storage::EvaluationFact> own;
+  for (const Report* report : reports) {
+    own.push_back({.step = info.step, .attempt = info.attempt, .evaluation = report->evaluation});
   }
-  const auto warn = [this](std::string_view line) { host_.listeners.Warn(line); };
-  const storage::OwnReportsResult result = storage::RecordReports(host_.files, host_.store, own, warn);
-  for (const storage::MetricReport& recorded : result.recorded) Recorded(recorded.step, recorded.evaluation);
-  for (size_t i = 0; i < result.each.size(); ++i) {
-    reports[i]->last_try = result.each[i].status;
-    reports[i]->told = reports[i]->told || result.each[i].recorded;
-  }
-}
-
-void Housekeeper::RecordAlone(const StepInfo& info, std::span<Report* const> reports) {
-  std::vector<Report*> ready;
-  for (Report* report : reports) {
-    if (storage::IsOutranked(info, report->evaluation)) {
-      report->last_try =
-          absl::AlreadyExistsError(fmt::format("it has already reported a result for step {}", report->step));
-      continue;
-    }
-    // Held to the same size as those that go into a file.
-    report->last_try =
-        storage::EncodeMetricReport(
-            {.store = host_.store.id(), .step = report->step, .attempt = {}, .evaluation = report->evaluation})
-            .status();
-    if (report->last_try.ok()) ready.push_back(report);
-  }
-  if (ready.empty()) return;
-  std::vector<Report*> news;
-  const absl::Status status = host_.store.UpdateStep(info.step, info.attempt, [&](storage::StepRecord& changed) {
-    news.clear();
-    for (Report* report : ready) {
-      if (storage::HasEvaluation(changed.info, report->evaluation)) continue;
-      storage::ApplyEvaluation(changed.info, report->evaluation);
-      news.push_back(report);
-    }
-    return !news.empty();
-  });
-  for (Report* report : ready) report->last_try = status;
-  if (!status.ok()) return;
-  for (Report* report : news) {
-    report->told = true;
-    Recorded(report->step, report->evaluation);
+  const absl::StatusOr<std::vector<storage::ReportOutcome>> outcomes = host_.store.RecordReports(own);
+  for (size_t i = 0; i < reports.size(); ++i) {
+    reports[i]->last_try = outcomes.ok() ? (*outcomes)[i].status : outcomes.status();
+    if (!outcomes.ok() || !(*outcomes)[i].is_news) continue;
+    reports[i]->told = true;
+    Recorded(info.step, reports[i]->evaluation);
   }
 }
 

@@ -88,7 +88,6 @@ absl::Status Housekeeper::Delete(int64_t step, std::string reason) {
     });
     EndDeletion();
     if (!result.ok()) return result.status();
-    if (!result->error.ok()) return result->error;
     if (!result->kept.empty()) {
       return absl::FailedPreconditionError(
           fmt::format("step {} is not deleted: {}", step, result->kept.begin()->second));

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "fmt/format.h"
-#include "storage/manifest/attempt_reader.h"
 #include "storage/shard/shard_files.h"
+#include "storage/store/attempt_reader.h"
 
 namespace tidemark {
 

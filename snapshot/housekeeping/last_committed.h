@@ -12,8 +12,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "storage/manifest/store.h"
 #include "storage/shard/shard_writer.h"
+#include "storage/store/store.h"
 
 namespace tidemark {
 

@@ -1,4 +1,4 @@
-// PendingReports: evaluations on their way to the manifest. Those of a step whose save is in flight wait until it is
+// PendingReports: evaluations on their way to the journal. Those of a step whose save is in flight wait until it is
 // settled.
 
 #ifndef TIDEMARK_SNAPSHOT_HOUSEKEEPING_PENDING_REPORTS_H_

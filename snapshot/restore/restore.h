@@ -12,10 +12,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "storage/io/file_system.h"
-#include "storage/manifest/attempt_reader.h"
-#include "storage/manifest/store_layout.h"
 #include "storage/records/manifest_records.h"
 #include "storage/shard/shard_reader.h"
+#include "storage/store/attempt_reader.h"
+#include "storage/store/store_layout.h"
 #include "tidemark/async_checkpointer.h"
 #include "tidemark/companion.h"
 

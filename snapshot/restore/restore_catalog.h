@@ -10,10 +10,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "storage/manifest/store.h"
-#include "storage/manifest/store_layout.h"
 #include "storage/records/manifest_records.h"
 #include "storage/shard/ids.h"
+#include "storage/store/store.h"
+#include "storage/store/store_layout.h"
 
 namespace tidemark {
 

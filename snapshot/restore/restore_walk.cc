@@ -8,7 +8,7 @@
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "storage/io/exception_status.h"
-#include "storage/manifest/attempt_reader.h"
+#include "storage/store/attempt_reader.h"
 
 namespace tidemark {
 namespace {

@@ -26,7 +26,7 @@ absl::StatusOr<std::string> TraceOfEarlierRun(const storage::StepCatalog& catalo
     return trace.empty();
   });
   if (!status.ok() || !trace.empty()) return status.ok() ? absl::StatusOr<std::string>(trace) : status;
-  // If the manifest was lost and every step is damaged, there are files and no record.
+  // If journal and index were lost and every step is damaged, there are files and no record.
   absl::StatusOr<std::vector<storage::DirectoryEntry>> moved = files.ListDirectory(layout.quarantine());
   if (absl::IsNotFound(moved.status())) return trace;
   if (!moved.ok()) return moved.status();

@@ -14,10 +14,10 @@
 #include "snapshot/restore/verify_callbacks.h"
 #include "snapshot/stopwatch.h"
 #include "storage/io/link_free_path.h"
-#include "storage/manifest/attempt_reader.h"
-#include "storage/manifest/retention_plan.h"
-#include "storage/manifest/store_identity.h"
+#include "storage/retention/retention_plan.h"
 #include "storage/shard/shard_verify.h"
+#include "storage/store/attempt_reader.h"
+#include "storage/store/store_identity.h"
 
 namespace tidemark {
 namespace {
@@ -25,9 +25,9 @@ namespace {
 // How often Verify reports progress.
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(100);
 
-// Of a directory without store.json: the manifest and the shards say which store it is, to who may write the file anew.
+// Of a directory without store.json: the index and the shards say which store it is, to who may write the file anew.
 constexpr std::string_view kMayBeAStore =
-    "; there are steps in it, though: a repair, or opening it to write, asks them and the manifest which store it is";
+    "; there are steps in it, though: a repair, or opening it to write, asks them which store it is";
 
 bool HasAttempts(storage::FileSystem& files, const storage::StoreLayout& layout) {
   std::vector<std::string> strangers;
@@ -75,12 +75,7 @@ absl::StatusOr<std::unique_ptr<StoreReader>> StoreReader::OpenAs(const std::stri
 
 const std::string& StoreReader::store_id() const { return impl_->store_id; }
 
-absl::Status StoreReader::VerifyManifest() const {
-  return Guarded("VerifyManifest",
-                 [&] { return impl_->manifest == nullptr ? absl::OkStatus() : impl_->manifest->VerifyTables(); });
-}
-
-const absl::Status& StoreReader::manifest_problem() const { return impl_->manifest_problem; }
+const absl::Status& StoreReader::journal_problem() const { return impl_->journal_problem; }
 
 const std::vector<StepInfo>& StoreReader::Steps() const { return impl_->records.steps; }
 
@@ -207,8 +202,8 @@ absl::StatusOr<std::vector<SavePhase>> StoreReader::Phases(int64_t step) const {
   return Guarded("Phases", [&]() -> absl::StatusOr<std::vector<SavePhase>> {
     absl::StatusOr<StepInfo> info = FindStep(step);
     if (!info.ok()) return info.status();
-    if (impl_->manifest == nullptr || info->attempt.empty()) return std::vector<SavePhase>();
-    return impl_->manifest->Phases(step, info->attempt);
+    if (impl_->journal == nullptr || info->attempt.empty()) return std::vector<SavePhase>();
+    return impl_->journal->catalog().Phases(step, info->attempt);
   });
 }
 

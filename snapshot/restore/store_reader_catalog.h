@@ -15,7 +15,7 @@
 #include "snapshot/restore/restore.h"
 #include "snapshot/restore/restore_catalog.h"
 #include "storage/io/file_system.h"
-#include "storage/manifest/lease.h"
+#include "storage/store/lease.h"
 #include "tidemark/store_reader.h"
 
 namespace tidemark {

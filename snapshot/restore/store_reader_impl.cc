@@ -9,11 +9,8 @@
 #include "fmt/format.h"
 #include "snapshot/restore/restore.h"
 #include "storage/io/printable_text.h"
-#include "storage/manifest/deletion_mark.h"
-#include "storage/manifest/inbox.h"
-#include "storage/manifest/pin.h"
-#include "storage/manifest/report_files.h"
 #include "storage/shard/bounded_shard_files.h"
+#include "storage/store/first_format/convert.h"
 
 namespace tidemark {
 namespace {
@@ -63,127 +60,97 @@ StoreReader::Impl::Impl(const std::string& directory, bool trusted)
       trusted(trusted),
       read(trusted ? kReadOptions : kUntrustedReadOptions) {}
 
-// The steps as the manifest has them.
-absl::Status StoreReader::Impl::LoadManifest() {
-  // After a failure it is read as a whole the next time: CatchUp reports a change only once.
+// The steps as the journal has them. A reader that follows a store of many steps asks often, and mostly nothing is new.
+absl::Status StoreReader::Impl::LoadJournal() {
+  // After a failure it is read as a whole the next time.
   try {
-    absl::Status status = manifest == nullptr ? OpenManifest() : CatchUp();
-    if (!status.ok()) manifest.reset();
+    bool changed = true;
+    absl::Status status;
+    if (journal == nullptr) {
+      absl::StatusOr<std::unique_ptr<storage::StoreJournal>> opened =
+          storage::StoreJournal::Open(files, layout, store, {.warn = [](std::string_view) {}});
+      status = opened.status();
+      if (opened.ok()) journal = *std::move(opened);
+    } else {
+      const absl::StatusOr<bool> looked = journal->Look();
+      status = looked.status();
+      changed = looked.ok() && *looked;
+    }
+    // Before the first entry there is no attempt, so where there are some the entries are lost.
+    if (status.ok() && !journal->HasEntries()) {
+      status = absl::NotFoundError(fmt::format("journal {} has no entry", layout.journal()));
+    }
+    if (status.ok() && changed) status = ReadRecords();
+    if (!status.ok()) journal.reset();
     return status;
   } catch (...) {
-    manifest.reset();
+    journal.reset();
     throw;
   }
 }
 
-absl::Status StoreReader::Impl::OpenManifest() {
-  absl::StatusOr<std::unique_ptr<storage::Manifest>> opened =
-      storage::Manifest::OpenFollowing(files, layout.manifest());
-  if (!opened.ok()) return opened.status();
-  manifest = *std::move(opened);
-  if (manifest->store_id() != store) {
-    return absl::DataLossError(fmt::format("manifest {} belongs to another store", layout.manifest()));
-  }
-  return ReadRecords();
-}
-
-// A reader that follows a store of many steps asks often, and mostly nothing is new.
-absl::Status StoreReader::Impl::CatchUp() {
-  const absl::StatusOr<bool> changed = manifest->CatchUp();
-  return changed.ok() && *changed ? ReadRecords() : changed.status();
-}
-
 absl::Status StoreReader::Impl::ReadRecords() {
   Records found;
-  absl::Status status = manifest->ForEach([&](storage::StepRecord record) {
+  absl::Status status = journal->catalog().ForEach([&](storage::StepRecord record) {
     found.Add(std::move(record));
     return true;
   });
-  if (status.ok()) Take(std::move(found));
-  // Where it cannot be read metrics' names tell: it must hide no step.
-  if (status.ok()) best_modes = manifest->RecordedBestModes().value_or(storage::BestModes());
-  return status;
-}
-
-void StoreReader::Impl::Take(Records found) {
+  if (!status.ok()) return status;
   records = std::move(found);
-  recorded.clear();
+  absl::StatusOr<storage::BestModes> modes = journal->catalog().RecordedBestModes();
+  if (modes.ok()) best_modes = *std::move(modes);
+  return modes.status();
 }
 
-// The steps as a rebuild of the manifest would find them in the shards. Of several attempts at a step the last one
-// counts, with the pins of those before it. A deleted attempt's pin does not count: it was passed on when the attempt
-// was replaced, and the step may have been unpinned since.
+// The steps as a rebuild of the journal would find them in the shards. Of several attempts at a step the last one
+// counts.
 absl::Status StoreReader::Impl::LoadShards() {
   std::vector<std::string> strangers;
   absl::StatusOr<std::vector<storage::StepFolder>> folders = storage::ListAttempts(files, layout, &strangers);
   if (!folders.ok()) return folders.status();
-  const auto no_warning = [](std::string_view) {};
-  const auto leave_out = [&](const storage::StepFolder& folder, const absl::Status& why) {
-    unread.push_back(fmt::format("{}: {}", StepFolderName(folder.step, folder.attempt), std::string(why.message())));
-  };
-  std::multimap<std::pair<int64_t, uint64_t>, storage::StepRecord> attempts;  // by step and sequence
+  std::map<int64_t, storage::StepRecord> attempts;
   for (const storage::StepFolder& folder : *folders) {
     // One shard at a time: there is no telling how many ranks a stranger's attempt has.
     absl::StatusOr<storage::StepRecord> read = storage::ReadAttemptRecord(files, layout, store, folder);
-    const auto deleted = storage::ReadDeletionMark(files, layout, folder);
-    if (!read.ok() || !deleted.ok()) {
-      leave_out(folder, read.ok() ? deleted.status() : read.status());
+    if (!read.ok()) {
+      unread.push_back(fmt::format("{}: {}", StepFolderName(folder.step, folder.attempt),
+                                   std::string(read.status().message())));
       continue;
     }
-    storage::StepRecord& record = *read;
-    // A pin or a report that cannot be read hides no step.
-    storage::JoinPinOfFolder(files, layout, no_warning, record.info).status().IgnoreError();
-    ApplyStoredReports(files, layout, store, folder, no_warning, record.info).IgnoreError();
-    if (deleted->has_value()) MakeDeleted(record, **deleted);
-    attempts.emplace(std::pair(folder.step, record.info.sequence), std::move(record));
+    const auto [found, is_new] = attempts.try_emplace(folder.step, *read);
+    if (!is_new && found->second.info.sequence < read->info.sequence) found->second = *std::move(read);
   }
-  Records found;
-  StepInfo pin;  // only the pin of the step's last attempt that was not deleted
-  for (auto& [place, record] : attempts) {
-    StepInfo& info = record.info;
-    const bool first = found.steps.empty() || found.steps.back().step != info.step;
-    if (first) pin = {};
-    if (info.state != StepState::kDeleted) {
-      storage::JoinPin(pin, no_warning, info);
-      pin = {.pinned = info.pinned, .pin_note = info.pin_note, .tags = info.tags};
-    }
-    if (!first) found.RemoveLast();
-    found.Add(std::move(record));
-  }
-  Take(std::move(found));
+  records = {};
+  for (auto& [step, record] : attempts) records.Add(std::move(record));
   best_modes.clear();
   return absl::OkStatus();
 }
 
-absl::Status StoreReader::Impl::Load() {
-  // Looked at first: a report that is recorded meanwhile is then in both, and not in neither. An inbox that cannot be
-  // read hides no step.
-  const absl::StatusOr<std::vector<storage::MetricReport>> reports = storage::PeekInbox(files, layout, store);
-  unread.clear();
-  if (trusted) manifest_problem = LoadManifest();
-  if (absl::IsUnimplemented(manifest_problem)) return manifest_problem;
-  if (!trusted || !manifest_problem.ok()) {
-    if (absl::Status status = LoadShards(); !status.ok()) return status;
-  }
-  // A store whose making was cut short, or goes on just now, has no manifest yet and nothing for it to tell.
-  const bool nothing = records.steps.empty() && unread.empty();
-  if (absl::IsNotFound(manifest_problem) && nothing) manifest_problem = absl::OkStatus();
-  for (auto& [place, info] : recorded) records.steps[place] = std::move(info);
-  recorded.clear();
-  if (reports.ok()) Overlay(*reports);
-  return absl::OkStatus();
+// Of a store that an older version wrote, whose facts are not in a journal.
+absl::Status StoreReader::Impl::CheckFormat() const {
+  const absl::StatusOr<bool> old = storage::IsOfFirstFormat(files, layout);
+  if (!old.ok() || !*old) return old.status();
+  return absl::FailedPreconditionError(
+      fmt::format("an older version of Tidemark wrote the store {}: open it for writing once to convert it, with a "
+                  "trainer or with 'checkpoint-inspect repair --apply'",
+                  layout.directory()));
 }
 
-// Applies the reports that workers have left in the inbox, as a trainer would.
-void StoreReader::Impl::Overlay(const std::vector<storage::MetricReport>& reports) {
-  for (const storage::MetricReport& report : reports) {
-    const std::optional<size_t> place = records.Find(report.step);
-    if (!place) continue;
-    StepInfo& info = records.steps[*place];
-    if (info.attempt != storage::ToHex(report.attempt.bytes)) continue;
-    recorded.try_emplace(*place, info);
-    storage::ApplyEvaluation(info, report.evaluation);
+absl::Status StoreReader::Impl::Load() {
+  unread.clear();
+  journal_problem = LoadJournal();
+  if (absl::IsUnimplemented(journal_problem)) return journal_problem;
+  if (!journal_problem.ok()) {
+    const absl::Status format = absl::IsNotFound(journal_problem) ? CheckFormat() : absl::OkStatus();
+    if (trusted && absl::IsFailedPrecondition(format)) return format;
+    if (absl::Status status = LoadShards(); !status.ok()) return status;
+    // An untrusted store is not converted, and its shards are all that is read of it.
+    if (!format.ok()) journal_problem = absl::IsFailedPrecondition(format) ? absl::OkStatus() : format;
   }
+  // A store whose making was cut short, or goes on just now, has no journal yet and nothing for it to tell.
+  const bool nothing = records.steps.empty() && unread.empty();
+  if (absl::IsNotFound(journal_problem) && nothing) journal_problem = absl::OkStatus();
+  return absl::OkStatus();
 }
 
 absl::Status StoreReader::Impl::NoStep(int64_t step) const {

@@ -18,12 +18,12 @@
 #include "absl/status/statusor.h"
 #include "storage/io/file_system.h"
 #include "storage/io/held_names.h"
-#include "storage/manifest/attempt_reader.h"
-#include "storage/manifest/manifest.h"
-#include "storage/manifest/store_layout.h"
 #include "storage/records/best_modes.h"
-#include "storage/records/metric_report.h"
+#include "storage/records/manifest_records.h"
 #include "storage/shard/shard_reader.h"
+#include "storage/store/attempt_reader.h"
+#include "storage/store/store_journal.h"
+#include "storage/store/store_layout.h"
 #include "tidemark/store_reader.h"
 
 namespace tidemark {
@@ -69,8 +69,8 @@ struct StoreReader::Impl {
 
   Impl(const std::string& directory, bool trusted);
 
-  // Brings the records up to date: from the manifest, or, where that cannot be read or is not trusted, from the shards;
-  // with the reports in the inbox. kUnimplemented: a newer version wrote the manifest.
+  // Brings the records up to date: from the journal, or, where that cannot be read, from the shards. kUnimplemented: a
+  // newer version wrote the journal. kFailedPrecondition: the store is of the first format.
   absl::Status Load();
 
   // A step's record. kNotFound: there is none, or the step has no files, because it was deleted or never saved.
@@ -83,13 +83,10 @@ struct StoreReader::Impl {
                                                    std::optional<EntryWindow> window) const;
 
   // The parts of Load.
-  absl::Status LoadManifest();
-  absl::Status OpenManifest();
-  absl::Status CatchUp();
+  absl::Status LoadJournal();
   absl::Status ReadRecords();
+  absl::Status CheckFormat() const;
   absl::Status LoadShards();
-  void Take(Records found);
-  void Overlay(const std::vector<storage::MetricReport>& reports);
 
   const storage::StoreLayout layout;
   const std::shared_ptr<storage::FileSystem> files_owner;
@@ -99,12 +96,11 @@ struct StoreReader::Impl {
   const storage::ShardReadOptions read;
   storage::StoreId store;
   std::string store_id;
-  std::unique_ptr<storage::Manifest> manifest;  // that `records` are of; null: they are of the shards
-  absl::Status manifest_problem;
-  Records records;                      // with what lies in the inbox
-  std::map<size_t, StepInfo> recorded;  // by their places, the steps that it concerns, as they are without it
+  std::unique_ptr<storage::StoreJournal> journal;  // that `records` are of; null: they are of the shards
+  absl::Status journal_problem;
+  Records records;
   std::vector<std::string> unread;
-  storage::BestModes best_modes;  // of the manifest
+  storage::BestModes best_modes;  // of the journal
 };
 
 }  // namespace tidemark

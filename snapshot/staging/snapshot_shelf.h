@@ -35,7 +35,7 @@ class SnapshotShelf {
   };
 
   // How to read the entries of the committed step that match a pattern; empty: all. Waits for nothing and reads no
-  // tensor. kNotFound: the step is not committed. Else the manifest's own errors.
+  // tensor. kNotFound: the step is not committed. Else the catalog's own errors.
   virtual absl::StatusOr<Reading> Find(int64_t step, std::vector<std::string> patterns, HalfPrecision half) = 0;
 
   // A Reading has found files of this attempt missing or damaged. Unless another attempt has replaced it, whose save

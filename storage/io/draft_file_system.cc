@@ -57,7 +57,6 @@ struct DraftFileSystem::Node {
   std::shared_ptr<DraftContents> contents;  // of a file; null: as in the base
   std::map<std::string, NodePtr> names;     // of a directory: those that were looked for or changed; null: removed
   bool names_loaded = false;                // `names` has all that the base has
-  int64_t changed = 0;                      // the number of the last change of its names; 0: as in the base
   bool locked = false;
   size_t links = 1;  // names of a file
 };
@@ -187,7 +186,6 @@ absl::StatusOr<DraftFileSystem::Place> DraftFileSystem::FindPlace(std::string_vi
 
 void DraftFileSystem::SetName(const Place& place, NodePtr node) {
   place.parent->names[place.name] = std::move(node);
-  place.parent->changed = ++changes_;
 }
 
 absl::Status DraftFileSystem::LoadNames(const NodePtr& directory) {
@@ -240,22 +238,6 @@ absl::StatusOr<FileType> DraftFileSystem::TypeOf(const std::string& path) {
   absl::StatusOr<NodePtr> node = Find("stat", path);
   if (!node.ok()) return node.status();
   return (*node)->type;
-}
-
-absl::StatusOr<DirectoryStamp> DraftFileSystem::StampDirectory(const std::string& path) {
-  std::string base_path = path;
-  if (IsWithin(path)) {
-    absl::MutexLock lock(&mutex_);
-    absl::StatusOr<NodePtr> node = Find("stat", path);
-    if (!node.ok()) return node.status();
-    if ((*node)->type != FileType::kDirectory) return ErrnoStatus(ENOTDIR, "stamp directory", path);
-    // No clock of a file system stood that low, so such a stamp is never one of the base.
-    if ((*node)->changed != 0 || (*node)->base_path.empty()) {
-      return DirectoryStamp{.modified_unix_ns = (*node)->changed, .changed_unix_ns = (*node)->changed};
-    }
-    base_path = (*node)->base_path;
-  }
-  return base_.StampDirectory(base_path);
 }
 
 absl::StatusOr<FileId> DraftFileSystem::Identify(const std::string& path) {

@@ -38,7 +38,6 @@ class DraftFileSystem final : public FileSystem {
   absl::Status CreateDirectory(const std::string& path) override;
   absl::StatusOr<std::vector<DirectoryEntry>> ListDirectory(const std::string& path) override;
   absl::StatusOr<FileType> TypeOf(const std::string& path) override;
-  absl::StatusOr<DirectoryStamp> StampDirectory(const std::string& path) override;
   absl::StatusOr<FileId> Identify(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<File>> OpenForRead(const std::string& path, bool direct) override;
   absl::StatusOr<std::unique_ptr<File>> Create(const std::string& path, bool direct) override;
@@ -100,7 +99,6 @@ class DraftFileSystem final : public FileSystem {
 
   absl::Mutex mutex_;
   NodePtr root_ ABSL_GUARDED_BY(mutex_);  // null: not looked for yet, or not there
-  int64_t changes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace tidemark::storage

@@ -122,15 +122,6 @@ struct DirectoryEntry {
   FileType type = FileType::kOther;
 };
 
-// What a directory looked like: which one it is, and when names in it were last made, renamed or removed.
-struct DirectoryStamp {
-  uint64_t inode = 0;
-  uint64_t links = 0;  // grows with its subdirectories on most file systems; the others always say the same
-  int64_t modified_unix_ns = 0;
-  int64_t changed_unix_ns = 0;  // by the kernel's own account, which nobody can set
-  friend bool operator==(const DirectoryStamp&, const DirectoryStamp&) = default;
-};
-
 // The identity of a file or directory, for as long as it exists. No other file of the file system has the same.
 struct FileId {
   uint64_t device = 0;
@@ -174,14 +165,6 @@ class FileSystem {
 
   // kNotFound if there is nothing of that name.
   virtual absl::StatusOr<FileType> TypeOf(const std::string& path) = 0;
-
-  // Two equal stamps mean that between them no name in the directory was made, renamed or removed; what happens inside
-  // its subdirectories does not count. File systems tell time in ticks, so where the last change is of the present one
-  // the call waits for the next: 10 ms at most as a rule, a second where times are whole seconds. kUnavailable if that
-  // does not come, as where a file server's clock is ahead. What a stamp cannot tell is a change that leaves the number
-  // of subdirectories as it was and comes while the clock that stamps files stands where it stood at the last change:
-  // since it was set back, since it is a file server's and behind ours, or since its ticks are coarser than a second.
-  virtual absl::StatusOr<DirectoryStamp> StampDirectory(const std::string& path) = 0;
 
   // The identity of the file or directory that has the name. kFailedPrecondition: the file system holds a directory
   // (PosixFileSystemAt), and the path from the root leads to another one. The directory was moved or replaced.

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -36,8 +35,6 @@ FileType TypeOfMode(mode_t mode) {
   return S_ISDIR(mode) ? FileType::kDirectory : FileType::kOther;
 }
 
-int64_t Nanoseconds(const timespec& time) { return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec; }
-
 absl::StatusOr<UniqueFd> OpenDirectoryFd(const std::string& path, const HeldDirectory* held) {
   return OpenWithoutLinks("open directory", path, O_RDONLY | O_DIRECTORY, held);
 }
@@ -58,17 +55,9 @@ absl::StatusOr<std::unique_ptr<File>> CreateWithMode(const std::string& path, bo
 PosixFiles::PosixFiles(std::unique_ptr<const HeldDirectory> held)
     : new_uring_queue_(
           [](size_t depth) -> absl::StatusOr<std::unique_ptr<IoQueue>> { return UringQueue::Create(depth); }),
-      file_clock_(KernelFileClock),
       held_(std::move(held)) {}
 
-PosixFiles::PosixFiles(UringFactory new_uring_queue, FileClock file_clock, StatCall stat)
-    : new_uring_queue_(std::move(new_uring_queue)), file_clock_(std::move(file_clock)), stat_(std::move(stat)) {}
-
-int64_t PosixFiles::KernelFileClock() {
-  timespec now = {};
-  clock_gettime(CLOCK_REALTIME_COARSE, &now);
-  return Nanoseconds(now);
-}
+PosixFiles::PosixFiles(UringFactory new_uring_queue) : new_uring_queue_(std::move(new_uring_queue)) {}
 
 absl::Status PosixFiles::CreateDirectory(const std::string& path) {
   const absl::StatusOr<Place> place = FindPlace("create directory", path, held_.get());
@@ -107,35 +96,6 @@ absl::StatusOr<FileType> PosixFiles::TypeOf(const std::string& path) {
   struct stat info;
   if (StatWithoutLinks(path, &info, held_.get()) != 0) return PathStatus(errno, "stat", path);
   return TypeOfMode(info.st_mode);
-}
-
-absl::StatusOr<DirectoryStamp> PosixFiles::StampDirectory(const std::string& path) {
-  constexpr int64_t kSecond = 1'000'000'000;
-  constexpr int kTickWaitsMax = 50;  // of a millisecond; a tick has 10 at most
-  constexpr int kSecondWaitsMax = 1000 + kTickWaitsMax;
-  for (int waits = 0;; ++waits) {
-    struct stat info;
-    const int found = stat_ ? stat_(path.c_str(), &info) : StatWithoutLinks(path, &info, held_.get());
-    if (found != 0) return PathStatus(errno, "stat", path);
-    if (!S_ISDIR(info.st_mode)) {
-      return absl::FailedPreconditionError(fmt::format("stamp directory {}: it is not a directory", path));
-    }
-    const DirectoryStamp stamp{.inode = info.st_ino,
-                               .links = info.st_nlink,
-                               .modified_unix_ns = Nanoseconds(info.st_mtim),
-                               .changed_unix_ns = Nanoseconds(info.st_ctim)};
-    // A file system that keeps no fractions, or a change at the very beginning of a second: the wait is right for both.
-    const bool whole_seconds = info.st_ctim.tv_nsec == 0;
-    const int64_t tick_end = stamp.changed_unix_ns + (whole_seconds ? kSecond : 1);
-    const int64_t now = file_clock_();
-    if (now >= tick_end) return stamp;
-    if (waits == (whole_seconds ? kSecondWaitsMax : kTickWaitsMax)) {
-      return absl::UnavailableError(fmt::format("stamp directory {}: changed at {} ns, and the clock stands at {} ns",
-                                                path, stamp.changed_unix_ns, now));
-    }
-    const timespec pause = {.tv_sec = 0, .tv_nsec = 1'000'000};
-    nanosleep(&pause, nullptr);
-  }
 }
 
 absl::StatusOr<FileId> PosixFiles::Identify(const std::string& path) {

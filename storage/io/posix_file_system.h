@@ -3,10 +3,7 @@
 #ifndef TIDEMARK_STORAGE_IO_POSIX_FILE_SYSTEM_H_
 #define TIDEMARK_STORAGE_IO_POSIX_FILE_SYSTEM_H_
 
-#include <sys/stat.h>
-
 #include <cstddef>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -25,24 +22,14 @@ class PosixFiles final : public FileSystem {
   // Makes an io_uring queue of a depth, or says why there is none.
   using UringFactory = std::function<absl::StatusOr<std::unique_ptr<IoQueue>>(size_t depth)>;
 
-  // The clock that files are stamped with, in nanoseconds since 1970.
-  using FileClock = std::function<int64_t()>;
-
-  // stat(2), for the stamps of directories.
-  using StatCall = std::function<int(const char* path, struct stat* info)>;
-
   // `held`: the directory of PosixFileSystemAt; null: none.
   explicit PosixFiles(std::unique_ptr<const HeldDirectory> held = nullptr);
-  // Tests give a factory that answers like a kernel without io_uring, a clock that is behind the file system's, and the
-  // times of a file system that keeps whole seconds.
-  explicit PosixFiles(UringFactory new_uring_queue, FileClock file_clock = KernelFileClock, StatCall stat = nullptr);
-
-  static int64_t KernelFileClock();
+  // Tests give a factory that answers like a kernel without io_uring.
+  explicit PosixFiles(UringFactory new_uring_queue);
 
   absl::Status CreateDirectory(const std::string& path) override;
   absl::StatusOr<std::vector<DirectoryEntry>> ListDirectory(const std::string& path) override;
   absl::StatusOr<FileType> TypeOf(const std::string& path) override;
-  absl::StatusOr<DirectoryStamp> StampDirectory(const std::string& path) override;
   absl::StatusOr<FileId> Identify(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<File>> OpenForRead(const std::string& path, bool direct) override;
   absl::StatusOr<std::unique_ptr<File>> OpenForRewrite(const std::string& path, bool direct) override;
@@ -61,8 +48,6 @@ class PosixFiles final : public FileSystem {
 
  private:
   const UringFactory new_uring_queue_;
-  const FileClock file_clock_;
-  const StatCall stat_;
   const std::unique_ptr<const HeldDirectory> held_;  // null: none
 };
 

@@ -47,7 +47,9 @@ Journal::Journal(FileSystem& files, std::string directory, std::unique_ptr<Direc
       holds_(holds),
       files_(files, std::move(directory)),
       appender_(JournalView(from)),
-      visited_(from.number) {}
+      visited_(from.number) {
+  if (holds) files_.LookPastCaches();
+}
 
 absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(FileSystem& files, std::string directory,
                                                        const JournalPlace& from, const JournalOptions& options) {
@@ -60,7 +62,9 @@ absl::StatusOr<std::unique_ptr<Journal>> Journal::Open(FileSystem& files, std::s
   if (!opened.ok()) return opened.status();
   const absl::StatusOr<FileId> folder = files.Identify(directory);
   if (!folder.ok()) return folder.status();
-  if (absl::Status status = FindPlace(JournalFiles(files, directory), from); !status.ok()) return status;
+  JournalFiles read(files, directory);
+  if (options.holds) read.LookPastCaches();
+  if (absl::Status status = FindPlace(read, from); !status.ok()) return status;
   return std::unique_ptr<Journal>(
       new Journal(files, std::move(directory), *std::move(opened), *folder, from, options.holds));
 }
@@ -153,13 +157,19 @@ Appended Journal::Settle() {
 
 absl::StatusOr<std::string> Journal::WriteEntry(EntryNumber number, const std::string& bytes, Room room) {
   if (absl::Status status = files_.MakeFolder(number); !status.ok()) return status;
-  if (holds_ && !std::exchange(has_adopted_, true)) spares_.Adopt(files_, number - 1);
-  if (bytes.size() <= kSpareBytes) {
-    auto path = spares_.Write(files_, number, PadEntryFile(bytes, kSpareBytes), room == Room::kReserve);
+  if (holds_ && !std::exchange(has_found_left_, true)) spares_.FindLeft(files_, number - 1);
+  const bool fits = bytes.size() <= kSpareBytes;
+  const std::string padded = fits ? PadEntryFile(bytes, kSpareBytes) : "";
+  if (fits) {
+    auto path = spares_.Write(files_, number, padded, room == Room::kReserve);
     if (!path.ok()) return path.status();
     if (path->has_value()) return **std::move(path);
   }
-  return files_.WriteNew(number, kNewPrefix, bytes);
+  absl::StatusOr<std::string> written = files_.WriteNew(number, kNewPrefix, bytes);
+  if (!fits || !absl::IsResourceExhausted(written.status())) return written;
+  auto path = spares_.WriteOverLeft(files_, number, padded, room == Room::kReserve);
+  if (!path.ok()) return path.status();
+  return path->has_value() ? **std::move(path) : written;
 }
 
 Appended Journal::AppendLocked(AppendDraft draft, Appender::FactCheck check, Room room) {
@@ -232,8 +242,11 @@ void Journal::Drive(const AppendDraft& draft, Appender::FactCheck check, Room ro
           directory = *std::move(opened);
           status = files_.file_system().RenameToNew(file, files_.PathOf(number));
         }
-        // The name that it had, if it still has that one.
-        if (!status.ok()) files_.file_system().RemoveFile(file).IgnoreError();
+        // Another holder has taken the spare. It is as if it had taken the number: the next try tells.
+        if (absl::IsNotFound(status)) status = absl::AlreadyExistsError(std::string(status.message()));
+        // The name that it had, if it still has that one. Else the naming may have worked, and an old listing of a file
+        // server must not hide that.
+        if (!status.ok() && !files_.file_system().RemoveFile(file).ok()) files_.LookAfresh(number);
         why = status;
         step = appender_.Named(status);
         break;
@@ -272,7 +285,7 @@ absl::Status Journal::MakeSpares() {
     for (const EntryNumber number : {last + 1, LastOfFolder(last + 1) + 1}) {
       if (absl::Status status = files_.MakeFolder(number); !status.ok()) return status;
     }
-    if (!std::exchange(has_adopted_, true)) spares_.Adopt(files_, last);
+    if (!std::exchange(has_found_left_, true)) spares_.FindLeft(files_, last);
     numbers = spares_.Missing(last, kSparesMin);
     if (numbers.empty()) {
       numbers = spares_.Missing(last, kSparesMax);
@@ -287,6 +300,12 @@ absl::Status Journal::MakeSpares() {
     absl::MutexLock lock(&mutex_);
     spares_.Add(number, *std::move(path));
   }
+  std::vector<std::string> left;
+  {
+    absl::MutexLock lock(&mutex_);
+    left = spares_.TakeLeft();
+  }
+  for (const std::string& path : left) files->file_system().RemoveFile(path).IgnoreError();
   return absl::OkStatus();
 }
 
@@ -323,6 +342,17 @@ absl::Status Journal::PackNext() {
 void Journal::LearnEstablished(const JournalPlace& place) {
   absl::MutexLock lock(&mutex_);
   appender_.view().LearnDurable(place);
+}
+
+void Journal::LookPastCaches() {
+  absl::MutexLock lock(&mutex_);
+  files_.LookPastCaches();
+}
+
+void Journal::LookAfresh() {
+  absl::MutexLock lock(&mutex_);
+  const EntryNumber next = appender_.view().last().number + 1;
+  files_.LookAfresh(next);
 }
 
 JournalPlace Journal::last() const {

@@ -30,6 +30,7 @@ namespace tidemark::storage {
 struct JournalOptions {
   bool create = false;  // makes the folder if there is none
   // This handle is the holder's: it keeps spare files and packs segments (Maintain).
+  // What it misses it looks for past the caches of a file server (LookPastCaches).
   bool holds = false;
 };
 
@@ -104,6 +105,12 @@ class Journal {
   // entry; the next look then visits them as established.
   void LearnEstablished(const JournalPlace& place) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // From now on no old listing of a file server is believed where an entry is missing. To look past it a file is made
+  // and removed, so this is for who appends.
+  void LookPastCaches() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The next Look finds all that others have appended by now. Best effort, as storage/io/fresh_look.h.
+  void LookAfresh() ABSL_LOCKS_EXCLUDED(mutex_);
+
   // What is known from the last call.
   JournalPlace last() const;
   EntryNumber established() const;
@@ -141,8 +148,8 @@ class Journal {
   Appender appender_ ABSL_GUARDED_BY(mutex_);
   bool has_listed_ ABSL_GUARDED_BY(mutex_) = false;  // the whole journal, once
   JournalSpares spares_ ABSL_GUARDED_BY(mutex_);
-  bool has_adopted_ ABSL_GUARDED_BY(mutex_) = false;  // the spares of the holder before
-  EntryNumber visited_ ABSL_GUARDED_BY(mutex_);       // as established, up to this one
+  bool has_found_left_ ABSL_GUARDED_BY(mutex_) = false;  // the spares of the holder before
+  EntryNumber visited_ ABSL_GUARDED_BY(mutex_);          // as established, up to this one
 };
 
 }  // namespace tidemark::storage

@@ -9,6 +9,7 @@
 
 #include "absl/strings/numbers.h"
 #include "fmt/format.h"
+#include "storage/io/fresh_look.h"
 #include "storage/journal/segment.h"
 #include "storage/shard/ids.h"
 
@@ -81,6 +82,20 @@ absl::StatusOr<std::optional<std::string>> JournalFiles::Read(EntryNumber number
   absl::Status status = (*file)->ReadAt(0, std::as_writable_bytes(std::span(bytes)));
   if (!status.ok()) return status;
   return bytes;
+}
+
+absl::StatusOr<std::optional<std::string>> JournalFiles::ReadListed(EntryNumber number) const {
+  absl::StatusOr<std::optional<std::string>> file = Read(number);
+  if (!looks_past_caches_ || !file.ok() || file->has_value()) return file;
+  LookAfresh(number);
+  return Read(number);
+}
+
+void JournalFiles::LookAfresh(EntryNumber number) const {
+  const std::string name = fmt::format("/{}{}", kNewPrefix, ToHex(RandomBytes16()));
+  for (const std::string& folder : {directory_, UpperFolderOf(number), FolderOf(number)}) {
+    storage::LookAfresh(files_, folder + name);
+  }
 }
 
 absl::StatusOr<EntryNumber> JournalFiles::HighestIn(const std::string& folder) const {

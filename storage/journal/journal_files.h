@@ -52,9 +52,21 @@ class JournalFiles {
   // has.
   absl::StatusOr<std::optional<std::string>> Read(EntryNumber number) const;
 
+  // The same for a number below one that a listing has shown. Where the file is missing, and LooksPastCaches, the
+  // folder may have been shown as it was: it is looked for again past the cache.
+  absl::StatusOr<std::optional<std::string>> ReadListed(EntryNumber number) const;
+
   // The last of the numbers whose folder, or the one above it, is missing together with that of `number`; `number` - 1
   // if its folder is there.
   absl::StatusOr<EntryNumber> LastWithoutFolder(EntryNumber number) const;
+
+  // A client of a file server may show folders as they were; see storage/io/fresh_look.h. From now on that is not
+  // believed of a number that must be there. Such a look makes and removes a file, so it is for who appends.
+  void LookPastCaches() { looks_past_caches_ = true; }
+  bool looks_past_caches() const { return looks_past_caches_; }
+
+  // The next look at the number's folder, and for it, shows what is there. Best effort.
+  void LookAfresh(EntryNumber number) const;
 
   // The highest number that listings show; 0 if there is none. kNotFound if there is no journal.
   absl::StatusOr<EntryNumber> Highest() const;
@@ -83,6 +95,7 @@ class JournalFiles {
 
   FileSystem& files_;
   const std::string directory_;
+  bool looks_past_caches_ = false;
   std::set<EntryNumber> made_;      // last numbers of folders whose names survive; the newest few
   std::set<EntryNumber> doubtful_;  // of those whose sync has failed
 };

@@ -68,7 +68,7 @@ void LearnWhatIsBefore(std::span<const std::optional<std::string>> part, Journal
 }  // namespace
 
 absl::StatusOr<std::optional<DigestedEntry>> ReadEntry(const JournalFiles& files, EntryNumber number) {
-  const auto bytes = files.Read(number);
+  const auto bytes = files.ReadListed(number);
   if (!bytes.ok()) return bytes.status();
   if (!bytes->has_value()) return std::nullopt;
   if (IsSegment(**bytes)) {
@@ -103,7 +103,7 @@ absl::Status ReadEntries(const JournalFiles& files, EntryNumber highest, Journal
       end = part_end;
     }
     for (; end < part_end && !is_packed; ++end) {
-      auto file = files.Read(end + 1);
+      auto file = files.ReadListed(end + 1);
       if (!file.ok()) return file.status();
       is_packed = file->has_value() && IsSegment(**file);
       if (is_packed) {
@@ -129,8 +129,9 @@ absl::Status ReadEntries(const JournalFiles& files, EntryNumber highest, Journal
       // Of several entries that are missing the first is named.
       const EntryNumber next = view.last().number + 1;
       if (absl::IsDataLoss(status) && next >= first && next - first < part.size() && !part[next - first]) {
-        status = absl::DataLossError(fmt::format(
-            "journal entry {} cannot be read, and no later entry has a copy of it: there is no such file", next));
+        status = absl::DataLossError(
+            fmt::format("journal entry {} cannot be read, and no later entry has a copy of it: there is no such file{}",
+                        next, files.looks_past_caches() ? "" : ", or a file server does not show it yet"));
       }
       return InFolder(files, status);
     }
@@ -145,7 +146,7 @@ absl::StatusOr<std::vector<std::optional<std::string>>> ReadFiles(const JournalF
                                                                   JournalView& view) {
   std::vector<std::optional<std::string>> all;
   for (EntryNumber number = view.established() + 1; number <= highest; ++number) {
-    auto file = files.Read(number);
+    auto file = number < highest ? files.ReadListed(number) : files.Read(number);
     if (!file.ok()) return file.status();
     if (file->has_value() && IsSegment(**file)) {
       if (absl::Status status = LearnSegment(files, number, **file, all, view); !status.ok()) return status;

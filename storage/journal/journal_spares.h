@@ -23,12 +23,15 @@ inline constexpr size_t kSpareBytes = 4096;
 inline constexpr size_t kSparesMin = 4;  // those that are left for entries that free room
 inline constexpr size_t kSparesMax = 16;
 
-// Thread-compatible. Kept by the holder alone. Another holder may take a spare by renaming it: of two processes one has
-// it then. A file that is open to be written over is locked, so it has one writer.
+// Thread-compatible. Kept by the holder alone.
+//
+// The spares of the holder before are left alone while there is room, and removed once there are new ones. That holder
+// may have been stopped within a write over one of them, and go on at any time. A file that is open to be written over
+// is locked, but its lock may not reach this machine, and what it writes must not land in an entry of ours.
 class JournalSpares {
  public:
-  // Takes over the spares that another process left for the entries after `last`.
-  void Adopt(const JournalFiles& files, EntryNumber last);
+  // Finds the spares that another process left for the entries after `last`.
+  void FindLeft(const JournalFiles& files, EntryNumber last);
 
   // Numbers after `last` for which a spare is to be made, so that there are `count`.
   std::vector<EntryNumber> Missing(EntryNumber last, size_t count) const;
@@ -42,10 +45,22 @@ class JournalSpares {
   absl::StatusOr<std::optional<std::string>> Write(const JournalFiles& files, EntryNumber number,
                                                    std::string_view bytes, bool frees_room);
 
- private:
-  size_t size() const;
+  // The same over one that another process left, for where there is no room for a new file.
+  absl::StatusOr<std::optional<std::string>> WriteOverLeft(const JournalFiles& files, EntryNumber number,
+                                                           std::string_view bytes, bool frees_room);
 
-  std::map<EntryNumber, std::vector<std::string>> spares_;  // paths by the last number of their folder
+  // The paths of those that another process left, which are to be removed now.
+  std::vector<std::string> TakeLeft();
+
+ private:
+  using Paths = std::map<EntryNumber, std::vector<std::string>>;  // by the last number of their folder
+
+  static size_t CountOf(const Paths& paths);
+  static absl::StatusOr<std::optional<std::string>> WriteOver(const JournalFiles& files, const std::string& path,
+                                                              std::string_view bytes);
+
+  Paths spares_;
+  Paths left_;
 };
 
 }  // namespace tidemark::storage

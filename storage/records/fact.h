@@ -21,6 +21,7 @@
 #include "storage/records/best_modes.h"
 #include "storage/records/manifest_records.h"
 #include "storage/records/phases_record.h"
+#include "storage/shard/ids.h"
 #include "tidemark/step_info.h"
 
 namespace tidemark::storage {
@@ -97,8 +98,13 @@ struct AnswerFact {
   std::string refused;
 };
 
+// The store whose journal this is. In each entry that begins an epoch, so a journal of another store is not believed.
+struct StoreFact {
+  StoreId store;
+};
+
 using Fact = std::variant<StepFact, StateFact, EvaluationFact, PinFact, KeptFact, PhasesFact, BestModesFact,
-                          DeletionRequestFact, AnswerFact>;
+                          DeletionRequestFact, AnswerFact, StoreFact>;
 
 // kInvalidArgument: a reader would refuse the bytes, or read another fact; the message says which field is wrong. Text
 // for people that is not UTF-8 is replaced.

@@ -20,7 +20,7 @@ namespace {
 // A kind's number on disk is its place in Fact, from 1; new kinds go to the end of both.
 constexpr std::array<std::string_view, std::variant_size_v<Fact>> kWhat = {
     "step fact",   "state fact",      "evaluation fact",       "pin fact",   "kept fact",
-    "phases fact", "best modes fact", "deletion request fact", "answer fact"};
+    "phases fact", "best modes fact", "deletion request fact", "answer fact", "store fact"};
 constexpr uint8_t kVersion = 1;  // the newest one of each kind
 
 void Put(RecordWriter& writer, const StepFact& fact) { writer.PutStep(fact.record); }
@@ -115,6 +115,9 @@ void Get(RecordReader& reader, AnswerFact& fact) {
   fact.id = reader.GetId("id");
   fact.refused = reader.GetText("refusal");
 }
+
+void Put(RecordWriter& writer, const StoreFact& fact) { writer.PutId("store", ToHex(fact.store.bytes)); }
+void Get(RecordReader& reader, StoreFact& fact) { fact.store = StoreId{reader.in().GetBytes16("store")}; }
 
 // Makes `fact` the kind of that index.
 template <size_t kIndex = 0>

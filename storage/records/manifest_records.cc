@@ -103,24 +103,6 @@ absl::StatusOr<DeletionRecord> DecodeDeletionRecord(std::string_view bytes) {
   return Decode<DeletionRecord>(bytes, "deletion", decode, kDeletionRecordVersion);
 }
 
-std::string EncodeSettledMark(const SettledMark& mark) {
-  const DirectoryStamp& stamp = mark.steps;
-  return DumpJson(JsonObject("version", kManifestVersion, "files", mark.files, "tags", mark.tags, "inode", stamp.inode,
-                             "links", stamp.links, "modified_unix_ns", stamp.modified_unix_ns, "changed_unix_ns",
-                             stamp.changed_unix_ns));
-}
-
-absl::StatusOr<SettledMark> DecodeSettledMark(std::string_view bytes) {
-  return Decode<SettledMark>(bytes, "settled", [](const Json& json) {
-    return SettledMark{.steps = {.inode = DecodeUnsigned<uint64_t>(json.at("inode")),
-                                 .links = DecodeUnsigned<uint64_t>(json.at("links")),
-                                 .modified_unix_ns = DecodeInt64(json.at("modified_unix_ns")),
-                                 .changed_unix_ns = DecodeInt64(json.at("changed_unix_ns"))},
-                       .files = json.value("files", ""),
-                       .tags = json.value("tags", false)};
-  });
-}
-
 std::string EncodeStepRecord(const StepRecord& record) {
   const StepInfo& info = record.info;
   ScopedJson json(Json::object());

@@ -3,7 +3,6 @@
 //   "store"              -> StoreRecord
 //   "step/" be64(step)   -> StepRecord
 //   "deleting/" attempt  -> DeletionRecord: an attempt that no step record names any more and whose files are going
-//   "settled"            -> SettledMark, where the store was closed in good order
 //   "best"               -> BestModes, of best_modes.h
 //
 // The indices' keys are those of index_keys.h.
@@ -44,10 +43,6 @@ struct StoreRecord {
   StoreId store_id;
   uint64_t sequence = 0;  // of the last committed attempt
   int version = kStoreRecordVersion;
-
-  // Whether every record has its index keys, and whoever changes one changes them too.
-  bool indexed() const { return version >= 2; }
-  bool committed_indexed() const { return version >= 3; }  // the same of the index of committed steps
 };
 
 // A shard as it was when its step was committed.
@@ -81,17 +76,6 @@ struct DeletionRecord {
   std::vector<AttemptId> references;
 };
 
-// What the store looked like when it was closed and all records agreed with the folders.
-struct SettledMark {
-  DirectoryStamp steps;
-  // The stamp of the database's list of its files (Database::SettleList): with an older list, records may be missing
-  // that are older than the mark itself. Empty in marks of before there was any.
-  std::string files;
-  // Whether who wrote it knows of tags: a library of before there were any leaves them out of the records that it
-  // writes, while they stand in the folders.
-  bool tags = false;
-};
-
 // The mark for what a record's attempt has on disk. nullopt: nothing, or it was marked when it was deleted.
 std::optional<DeletionRecord> DeletionOf(const StepRecord& record);
 
@@ -101,18 +85,15 @@ void MakeDeleted(StepRecord& record, std::string_view reason);
 std::string EncodeStoreRecord(const StoreRecord& record);
 std::string EncodeStepRecord(const StepRecord& record);
 std::string EncodeDeletionRecord(const DeletionRecord& record);
-std::string EncodeSettledMark(const SettledMark& mark);
 
 // kDataLoss: not such a record; the message says what is wrong. kUnimplemented: written by a newer version.
 absl::StatusOr<StoreRecord> DecodeStoreRecord(std::string_view bytes);
 absl::StatusOr<StepRecord> DecodeStepRecord(std::string_view bytes);
 absl::StatusOr<DeletionRecord> DecodeDeletionRecord(std::string_view bytes);
-absl::StatusOr<SettledMark> DecodeSettledMark(std::string_view bytes);
 
 inline constexpr std::string_view kStoreKey = "store";
 inline constexpr std::string_view kStepKeyPrefix = "step/";
 inline constexpr std::string_view kDeletionKeyPrefix = "deleting/";
-inline constexpr std::string_view kSettledKey = "settled";
 
 // Keys sort like their steps. Precondition: step >= 0.
 std::string StepKey(int64_t step);

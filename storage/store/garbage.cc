@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "fmt/format.h"
-#include "storage/manifest/attempt_reader.h"
-#include "storage/manifest/leased_attempts.h"
-#include "storage/manifest/retired_shard.h"
+#include "storage/store/attempt_reader.h"
+#include "storage/store/leased_attempts.h"
+#include "storage/store/retired_shard.h"
 
 namespace tidemark::storage {
 namespace {
@@ -64,6 +64,12 @@ absl::StatusOr<std::vector<DeletionRecord>> Removable(FileSystem& files, const S
   std::sort(removable.begin(), removable.end(),
             [](const DeletionRecord& a, const DeletionRecord& b) { return b.attempt < a.attempt; });
   return removable;
+}
+
+// Why the attempt is not this store's to remove; ok: it is.
+absl::Status CheckIsOwn(FileSystem& files, const StoreLayout& layout, const StoreId& store, const StepFolder& folder) {
+  const absl::Status read = ReadAttemptRecord(files, layout, store, folder).status();
+  return absl::IsFailedPrecondition(read) || absl::IsUnimplemented(read) ? read : absl::OkStatus();
 }
 
 }  // namespace
@@ -131,7 +137,8 @@ absl::StatusOr<RemovedGarbage> RemoveGarbage(FileSystem& files, const StoreLayou
   return result;
 }
 
-absl::Status SweepUncommitted(FileSystem& files, const StoreLayout& layout, const StepCatalog& catalog, uint64_t epoch,
+absl::Status SweepUncommitted(FileSystem& files, const StoreLayout& layout, const StoreId& store,
+                              const StepCatalog& catalog, uint64_t epoch,
                               const std::set<AttemptId>& in_use, const std::function<void(const StepFolder&)>& tell,
                               const std::function<void(std::string_view)>& warn) {
   std::vector<std::string> unknown;
@@ -142,7 +149,8 @@ absl::Status SweepUncommitted(FileSystem& files, const StoreLayout& layout, cons
   }
   std::vector<StepFolder> uncommitted;
   for (const StepFolder& folder : *folders) {
-    if (EpochOf(folder.attempt) >= epoch) continue;
+    const uint64_t of_attempt = EpochOf(folder.attempt);
+    if (of_attempt >= epoch && of_attempt < kEpochMax) continue;
     const absl::StatusOr<std::optional<StepRecord>> record = catalog.Find(folder.step);
     if (!record.ok()) return record.status();
     if (HasRecord(*record, folder.attempt)) continue;
@@ -161,6 +169,10 @@ absl::Status SweepUncommitted(FileSystem& files, const StoreLayout& layout, cons
   bool removed = false;
   for (const StepFolder& folder : uncommitted) {
     if (stay->contains(folder.attempt)) continue;
+    if (absl::Status own = CheckIsOwn(files, layout, store, folder); !own.ok()) {
+      warn(fmt::format("left in place: {}", std::string(own.message())));
+      continue;
+    }
     if (absl::Status status = RemoveTree(files, layout.attempt(folder.step, folder.attempt)); status.ok()) {
       removed = true;
       tell(folder);

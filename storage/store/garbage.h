@@ -14,9 +14,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "storage/io/file_system.h"
-#include "storage/manifest/store_layout.h"
 #include "storage/records/step_catalog.h"
 #include "storage/shard/ids.h"
+#include "storage/store/store_layout.h"
 
 namespace tidemark::storage {
 
@@ -48,13 +48,16 @@ absl::StatusOr<RemovedGarbage> RemoveGarbage(FileSystem& files, const StoreLayou
                                              const std::set<AttemptId>& in_use, size_t removals_max,
                                              const std::function<void(std::string_view)>& warn);
 
-// Removes the attempts of epochs before `epoch` that no record names: their saves were cut short, or failed. Final:
-// what was not committed when `epoch` began never will be. So the call may come late. `tell` hears of each.
+// Removes the attempts of epochs before `epoch`, and of the first format, that no record names: their saves were cut
+// short, or failed. Final: what was not committed when `epoch` began never will be. So the call may come late. `tell`
+// hears of each.
 //
 // Attempts that a step refers to, that are in `in_use` or that are leased stay, and so do deletions, which are
 // RemoveGarbage's.
-// Names in steps/ that are no attempts stay, with a warning.
-absl::Status SweepUncommitted(FileSystem& files, const StoreLayout& layout, const StepCatalog& catalog, uint64_t epoch,
+// Names in steps/ that are no attempts stay, with a warning; so do attempts with a shard of another store or of a newer
+// version.
+absl::Status SweepUncommitted(FileSystem& files, const StoreLayout& layout, const StoreId& store,
+                              const StepCatalog& catalog, uint64_t epoch,
                               const std::set<AttemptId>& in_use, const std::function<void(const StepFolder&)>& tell,
                               const std::function<void(std::string_view)>& warn);
 

@@ -1,6 +1,7 @@
 #include "storage/store/rebuild.h"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <set>
@@ -8,14 +9,15 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/index/manifest.h"
 #include "storage/journal/journal.h"
-#include "storage/manifest/attempt_reader.h"
-#include "storage/manifest/manifest.h"
-#include "storage/manifest/quarantine.h"
-#include "storage/manifest/store_identity.h"
+#include "storage/store/attempt_reader.h"
+#include "storage/store/entry_facts.h"
 #include "storage/store/garbage.h"
 #include "storage/store/memory_catalog.h"
+#include "storage/store/quarantine.h"
 #include "storage/store/step_changes.h"
+#include "storage/store/store_identity.h"
 
 namespace tidemark::storage {
 namespace {
@@ -27,12 +29,11 @@ constexpr size_t kEntryBytes = 1 << 20;
 constexpr std::string_view kNewSuffix = ".new-";
 constexpr std::string_view kBrokenSuffix = ".broken-";
 
-absl::Status AddFacts(const KnownEntry& known, std::vector<Fact>& facts) {
-  for (const std::string& bytes : known.entry.facts) {
-    absl::StatusOr<Fact> fact = DecodeFact(bytes);
-    if (!fact.ok()) return fact.status();
-    facts.push_back(*std::move(fact));
-  }
+// Of one entry all or none.
+absl::Status AddFacts(const KnownEntry& known, const StoreId& store, std::vector<Fact>& facts) {
+  absl::StatusOr<std::vector<Fact>> decoded = DecodeFacts(known.entry, store);
+  if (!decoded.ok()) return decoded.status();
+  facts.insert(facts.end(), std::move_iterator(decoded->begin()), std::move_iterator(decoded->end()));
   return absl::OkStatus();
 }
 
@@ -66,7 +67,7 @@ absl::Status Salvage(FileSystem& files, const StoreLayout& layout, const StoreId
   absl::StatusOr<std::unique_ptr<Journal>> journal = Journal::Open(files, layout.journal(), JournalPlace());
   if (journal.ok()) {
     status = (*journal)->Look([&](const KnownEntry& entry, bool) {
-      if (entry.counts && unread.ok()) unread = AddFacts(entry, facts);
+      if (entry.counts && unread.ok()) unread = AddFacts(entry, store, facts);
       if (unread.ok()) place = entry.place;
     });
     if (status.ok()) status = unread;
@@ -78,7 +79,9 @@ absl::Status Salvage(FileSystem& files, const StoreLayout& layout, const StoreId
   // A journal that was made anew has fewer entries, and a newer epoch.
   const bool index_knows_more =
       std::pair(index->place.epoch, index->place.number) > std::pair(place.epoch, place.number);
-  known.catalog.Apply(index_knows_more ? index->facts : facts);
+  known.catalog.Apply(facts);
+  // An index that has lost a table lacks steps that the entries before the damage have.
+  if (index_knows_more) known.catalog.Apply(index->facts);
   known.number = index_knows_more ? index->place.number : place.number;
   known.epoch = std::max(index->place.epoch, place.epoch);
   if (known.number > 0) known.source = index_knows_more ? "the index" : "the journal's entries";
@@ -195,11 +198,14 @@ class Adoption {
   size_t foreign_ = 0;
 };
 
-absl::Status AppendAll(Journal& journal, const std::vector<Fact>& facts, uint64_t epoch) {
+absl::Status AppendAll(Journal& journal, const StoreId& store, const std::vector<Fact>& facts, uint64_t epoch) {
   const auto append = [&](AppendDraft draft) {
     return journal.Append(std::move(draft), [](const JournalView&) { return absl::OkStatus(); });
   };
-  const Appended begun = append({.kind = AppendDraft::Kind::kBeginsEpoch, .epoch = epoch + 1});
+  absl::StatusOr<std::string> of_store = EncodeFact(StoreFact{.store = store});
+  if (!of_store.ok()) return of_store.status();
+  const Appended begun = append(
+      {.kind = AppendDraft::Kind::kBeginsEpoch, .epoch = epoch + 1, .facts = {*std::move(of_store)}});
   if (!begun.ok()) return begun.status;
   AppendDraft draft;
   size_t bytes = 0;
@@ -241,14 +247,25 @@ absl::StatusOr<std::vector<Fact>> FactsOf(const StepCatalog& catalog) {
   return facts;
 }
 
-absl::Status ReplaceJournal(FileSystem& files, const StoreLayout& layout, const std::vector<Fact>& facts,
-                            uint64_t epoch) {
+absl::StatusOr<bool> SaysTheSame(const StepCatalog& a, const StepCatalog& b) {
+  const absl::StatusOr<Facts> of_a = FactsOf(a);
+  if (!of_a.ok()) return of_a.status();
+  const absl::StatusOr<Facts> of_b = FactsOf(b);
+  if (!of_b.ok()) return of_b.status();
+  return std::equal(of_a->begin(), of_a->end(), of_b->begin(), of_b->end(), [](const Fact& one, const Fact& other) {
+    const absl::StatusOr<std::string> bytes = EncodeFact(one);
+    return bytes.ok() && bytes == EncodeFact(other);
+  });
+}
+
+absl::Status ReplaceJournal(FileSystem& files, const StoreLayout& layout, const StoreId& store,
+                            const std::vector<Fact>& facts, uint64_t epoch) {
   const std::string suffix = ToHex(RandomBytes16());
   const std::string fresh = fmt::format("{}{}{}", layout.journal(), kNewSuffix, suffix);
   {
     absl::StatusOr<std::unique_ptr<Journal>> journal = Journal::Open(files, fresh, JournalPlace(), {.create = true});
     if (!journal.ok()) return journal.status();
-    if (absl::Status status = AppendAll(**journal, facts, epoch); !status.ok()) return status;
+    if (absl::Status status = AppendAll(**journal, store, facts, epoch); !status.ok()) return status;
   }
   absl::Status moved = files.Rename(layout.journal(), fmt::format("{}{}{}", layout.journal(), kBrokenSuffix, suffix));
   if (!moved.ok() && !absl::IsNotFound(moved)) return moved;
@@ -275,7 +292,7 @@ absl::Status RebuildJournal(FileSystem& files, const StoreLayout& layout, const 
   if (!adopted.ok()) return adopted.status();
   const absl::StatusOr<std::vector<Fact>> facts = FactsOf(known.catalog);
   if (!facts.ok()) return facts.status();
-  if (absl::Status status = ReplaceJournal(files, layout, *facts, known.epoch); !status.ok()) return status;
+  if (absl::Status status = ReplaceJournal(files, layout, store, *facts, known.epoch); !status.ok()) return status;
   // The index's last entry may have a higher number than any in the new journal, which would look like lost entries.
   if (absl::Status status = RemoveTree(files, layout.index()); !status.ok()) return status;
   warn(fmt::format("the journal of {} was made anew from {}, up to entry {}, and from {} attempts that it did not have",

@@ -14,23 +14,26 @@
 #include "absl/status/status.h"
 #include "storage/io/file_system.h"
 #include "storage/journal/entry.h"
-#include "storage/manifest/store_layout.h"
 #include "storage/records/fact.h"
 #include "storage/records/step_catalog.h"
 #include "storage/shard/ids.h"
 #include "storage/shard/shard_reader.h"
 #include "storage/store/memory_catalog.h"
+#include "storage/store/store_layout.h"
 
 namespace tidemark::storage {
 
 // Everything that the catalog says, as facts that say it again.
 absl::StatusOr<std::vector<Fact>> FactsOf(const StepCatalog& catalog);
 
+// Whether these facts are the same.
+absl::StatusOr<bool> SaysTheSame(const StepCatalog& a, const StepCatalog& b);
+
 // Puts a journal of these facts into the place of the one that is there, which is kept beside it as
 // journal.broken-<random>. Its first entry begins an epoch that is newer than `epoch`. When this returns ok, the new
 // journal survives power loss. A crash leaves the old journal, none, or the new one.
-absl::Status ReplaceJournal(FileSystem& files, const StoreLayout& layout, const std::vector<Fact>& facts,
-                            uint64_t epoch);
+absl::Status ReplaceJournal(FileSystem& files, const StoreLayout& layout, const StoreId& store,
+                            const std::vector<Fact>& facts, uint64_t epoch);
 
 // What is known of a store whose journal is made anew.
 struct KnownFacts {

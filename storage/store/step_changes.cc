@@ -155,13 +155,13 @@ absl::StatusOr<Facts> MarkFacts(const StepCatalog& catalog, int64_t step, const 
   return Facts{StateFact{.step = step, .attempt = attempt, .state = state, .reason = std::string(reason)}};
 }
 
-absl::StatusOr<Facts> ReportFacts(const StepCatalog& catalog, std::span<const MetricReport> reports,
+absl::StatusOr<Facts> ReportFacts(const StepCatalog& catalog, std::span<const EvaluationFact> reports,
                                   std::vector<ReportOutcome>& outcomes) {
   outcomes.assign(reports.size(), {});
   Facts facts;
   std::map<int64_t, std::optional<StepRecord>> records;  // with the facts so far
   for (size_t i = 0; i < reports.size(); ++i) {
-    const MetricReport& report = reports[i];
+    const EvaluationFact& report = reports[i];
     auto [found, is_new] = records.try_emplace(report.step);
     if (is_new) {
       absl::StatusOr<std::optional<StepRecord>> record = catalog.Find(report.step);
@@ -169,31 +169,29 @@ absl::StatusOr<Facts> ReportFacts(const StepCatalog& catalog, std::span<const Me
       found->second = *std::move(record);
     }
     std::optional<StepRecord>& record = found->second;
-    const std::string attempt = ToHex(report.attempt.bytes);
-    if (!IsOf(record, attempt) || !MayHaveFiles(record->info.state)) {
-      outcomes[i].status = absl::NotFoundError(
-          fmt::format("evaluator '{}' reported a result for step {}, attempt {}, which is not committed",
-                      report.evaluation.evaluator, report.step, attempt));
+    if (!IsOf(record, report.attempt)) {
+      outcomes[i].status =
+          absl::NotFoundError(fmt::format("evaluator '{}' reported a result for step {}, attempt {}, which is not committed",
+                                          report.evaluation.evaluator, report.step, report.attempt));
       continue;
     }
-    EvaluationFact fact{.step = report.step, .attempt = attempt, .evaluation = report.evaluation};
     // As it will be read: text that is not UTF-8 is replaced by then.
-    const absl::StatusOr<std::string> bytes = EncodeFact(fact);
+    const absl::StatusOr<std::string> bytes = EncodeFact(report);
     const absl::StatusOr<Fact> as_read = bytes.ok() ? DecodeFact(*bytes) : bytes.status();
     if (!as_read.ok()) {
       outcomes[i].status = as_read.status();
       continue;
     }
-    fact = std::get<EvaluationFact>(*as_read);
-    if (IsOutranked(record->info, fact.evaluation)) {
-      outcomes[i].status = absl::AlreadyExistsError(fmt::format(
-          "evaluator '{}' has already reported a result for step {}", fact.evaluation.evaluator, report.step));
+    const Evaluation& said = std::get<EvaluationFact>(*as_read).evaluation;
+    if (IsOutranked(record->info, said)) {
+      outcomes[i].status = absl::AlreadyExistsError(
+          fmt::format("evaluator '{}' has already reported a result for step {}", said.evaluator, report.step));
       continue;
     }
-    if (HasEvaluation(record->info, fact.evaluation)) continue;
+    if (HasEvaluation(record->info, said)) continue;
     outcomes[i].is_news = true;
-    ApplyToStep(fact, record);
-    facts.push_back(std::move(fact));
+    ApplyToStep(*as_read, record);
+    facts.push_back(*as_read);
   }
   return facts;
 }

@@ -65,15 +65,15 @@ absl::StatusOr<Facts> MarkFacts(const StepCatalog& catalog, int64_t step, const 
 
 // What becomes of one report.
 struct ReportOutcome {
-  // kNotFound: the step is not of that attempt, or was never committed, or was deleted. kAlreadyExists: the evaluator
-  // has reported more before (IsOutranked). kInvalidArgument: as of ValidateEvaluation.
+  // kNotFound: the step has no record of that attempt. kAlreadyExists: the evaluator has reported more before
+  // (IsOutranked). kInvalidArgument: as of ValidateEvaluation.
   absl::Status status;
   bool is_news = false;  // a fact says it; else the same is recorded already
 };
 
-// Evaluators have reported on steps that were committed. `outcomes` gets one for each report, in their order. An error
+// Evaluators have reported. `outcomes` gets one for each report, in their order. An error
 // is the catalog's.
-absl::StatusOr<Facts> ReportFacts(const StepCatalog& catalog, std::span<const MetricReport> reports,
+absl::StatusOr<Facts> ReportFacts(const StepCatalog& catalog, std::span<const EvaluationFact> reports,
                                   std::vector<ReportOutcome>& outcomes);
 
 // Records modes that differ from those that are recorded.

@@ -5,8 +5,13 @@
 #include <utility>
 
 #include "fmt/format.h"
-#include "storage/manifest/store_identity.h"
+#include "storage/io/exception_status.h"
+#include "storage/journal/journal_files.h"
 #include "storage/records/fact.h"
+#include "storage/store/entry_facts.h"
+#include "storage/store/index_state.h"
+#include "storage/store/lease.h"
+#include "storage/store/store_identity.h"
 
 namespace tidemark::storage {
 namespace {
@@ -17,19 +22,6 @@ constexpr size_t kBatchFacts = 1024;
 // How often a change is tried whose facts another process overtakes. Each try of ours that fails is an append of theirs
 // that worked.
 constexpr int kTriesMax = 1000;
-
-absl::StatusOr<std::vector<Fact>> DecodeFacts(const JournalEntry& entry) {
-  std::vector<Fact> facts;
-  for (const std::string& bytes : entry.facts) {
-    absl::StatusOr<Fact> fact = DecodeFact(bytes);
-    if (!fact.ok()) {
-      return absl::Status(fact.status().code(),
-                          fmt::format("journal entry {}: {}", entry.number, std::string(fact.status().message())));
-    }
-    facts.push_back(*std::move(fact));
-  }
-  return facts;
-}
 
 }  // namespace
 
@@ -42,6 +34,14 @@ absl::StatusOr<std::unique_ptr<StoreJournal>> StoreJournal::Open(FileSystem& fil
   std::unique_ptr<StoreJournal> opened(new StoreJournal(files, layout, store, std::move(options)));
   if (absl::Status status = opened->OpenHeld(); !status.ok()) return status;
   return opened;
+}
+
+StoreJournal::~StoreJournal() {
+  absl::MutexLock lock(&mutex_);
+  const bool in_good_order = now_.index != nullptr && !now_.lags && now_.index->failure().ok();
+  indexes_.clear();
+  const FileId folder = index_folder_;
+  if (in_good_order) BestEffort([&] { MarkIndexClosed(files_, layout_.index(), folder).IgnoreError(); });
 }
 
 absl::Status StoreJournal::OpenHeld() {
@@ -63,15 +63,46 @@ void StoreJournal::Warn(std::string_view what, const absl::Status& why) {
 }
 
 absl::StatusOr<StoreJournal::Following> StoreJournal::Follow(const JournalPlace& from) const {
+  // One that was there must not be made: that needs room, and reading does not.
+  const bool create = options_.holder && now_.journal == nullptr;
   absl::StatusOr<std::unique_ptr<Journal>> journal =
-      Journal::Open(files_, layout_.journal(), from, {.create = options_.holder, .holds = options_.holder});
+      Journal::Open(files_, layout_.journal(), from, {.create = create, .holds = options_.holder});
   if (!journal.ok()) return journal.status();
   return Following{.journal = *std::move(journal), .applied = from};
 }
 
-void StoreJournal::Publish(Following following, const StepCatalog* catalog) {
+// `index`: that of `following`.
+void StoreJournal::Publish(Following following, std::unique_ptr<Manifest> index) {
+  const Manifest* const asked = index.get();
+  indexes_.push_back(std::make_unique<IndexCatalog>(
+      std::move(index), [this, asked](const absl::Status& why) { return InPlaceOf(asked, why); }));
   now_ = std::move(following);
-  catalog_ = catalog;
+  catalog_ = indexes_.back().get();
+}
+
+// The next TakeIn reads the journal into memory.
+void StoreJournal::LeaveIndex(const absl::Status& why) {
+  now_.lags = true;
+  // The next opening makes it anew.
+  if (absl::IsDataLoss(why)) MarkIndexDamaged(files_, layout_.index()).IgnoreError();
+  Warn("the index cannot be used any more, so the journal is read into memory", why);
+}
+
+// For a question that the index has failed at. Null: the journal cannot be read either.
+const StepCatalog* StoreJournal::InPlaceOf(const Manifest* index, const absl::Status& why) {
+  const WarnLater later(options_.warn);
+  absl::MutexLock lock(&mutex_);
+  warnings_ = &later;
+  if (now_.index == index && !now_.lags) LeaveIndex(why);
+  if (absl::Status status = TakeIn(); !status.ok()) Warn("the journal cannot be read just now", status);
+  return now_.memory;
+}
+
+absl::Status StoreJournal::BeginIndex() {
+  const absl::StatusOr<FileId> folder = files_.Identify(layout_.index());
+  if (!folder.ok()) return folder.status();
+  index_folder_ = *folder;
+  return MarkIndexOpen(files_, layout_.index(), ThisMachine());
 }
 
 absl::StatusOr<std::unique_ptr<Manifest>> StoreJournal::OpenUsableIndex(JournalPlace* applied, absl::Status* why) {
@@ -79,6 +110,15 @@ absl::StatusOr<std::unique_ptr<Manifest>> StoreJournal::OpenUsableIndex(JournalP
     if (absl::IsNotFound(there)) return nullptr;
     return there;
   }
+  const absl::StatusOr<bool> believed = IsIndexBelieved(files_, layout_.index(), ThisMachine());
+  if (!believed.ok()) return believed.status();
+  if (!*believed) return nullptr;
+  // If entries of the journal are lost, the index may have them. A power loss while it is opened to write could harm
+  // it.
+  const absl::Status there = Follow(AppliedByOldIndex()).status();
+  if (absl::IsOutOfRange(there)) *why = absl::DataLossError("it is of another journal");
+  if (absl::IsOutOfRange(there) || absl::IsDataLoss(there)) return nullptr;
+  if (absl::Status status = BeginIndex(); !status.ok()) return status;
   absl::StatusOr<std::unique_ptr<Manifest>> index = Manifest::Open(files_, layout_.index());
   if (!index.ok()) return index.status();
   const absl::StatusOr<std::optional<JournalPlace>> place = (*index)->Applied();
@@ -100,24 +140,26 @@ absl::Status StoreJournal::OpenIndex() {
     absl::StatusOr<Following> following = Follow(applied);
     if (following.ok()) {
       following->index = index->get();
-      Publish(*std::move(following), index->get());
-      indexes_.push_back(*std::move(index));
+      Publish(*std::move(following), *std::move(index));
       return absl::OkStatus();
     }
     if (!absl::IsOutOfRange(following.status())) return following.status();
     index->reset();
-    if (absl::Status reaches = CheckReaches(applied); !reaches.ok()) return reaches;
     why = absl::DataLossError("it is of another journal");
   }
   // Only what a look at it has proved useless is removed, and not before the journal has been read as a whole.
   const bool is_useless = index.ok() || IsMissingOrDamaged(index.status()) || absl::IsUnimplemented(index.status());
   if (!index.ok()) why = index.status();
   index_is_new_ = is_useless;
-  if (is_useless && !why.ok()) Warn("the index cannot be used and is made anew from the journal", why);
   if (!is_useless) Warn("the index cannot be used just now, so the journal is read into memory", why);
+  const JournalPlace before = is_useless ? AppliedByOldIndex() : JournalPlace();
+  // What an old listing lacks must not be taken for lost.
+  if (before.number > 0) JournalFiles(files_, layout_.journal()).LookAfresh(before.number);
   bool has_visible = false;
   if (absl::Status status = ReadIntoMemory(&has_visible); !status.ok()) return status;
   if (!is_useless) return absl::OkStatus();
+  if (absl::Status reaches = CheckReaches(before, now_.journal->last()); !reaches.ok()) return reaches;
+  if (!why.ok()) Warn("the index cannot be used and is made anew from the journal", why);
   if (absl::Status status = MakeIndex(); !status.ok()) {
     Warn("the index cannot be written, so the journal is read into memory", status);
   }
@@ -129,6 +171,7 @@ absl::Status StoreJournal::MakeIndex() {
   if (absl::Status status = RemoveTree(files_, layout_.index()); !status.ok()) return status;
   absl::StatusOr<std::unique_ptr<Manifest>> index = Manifest::Create(files_, layout_.index(), store_);
   if (!index.ok()) return index.status();
+  if (absl::Status status = BeginIndex(); !status.ok()) return status;
   absl::StatusOr<Following> following = Follow(JournalPlace());
   if (!following.ok()) return following.status();
   following->index = index->get();
@@ -136,13 +179,15 @@ absl::Status StoreJournal::MakeIndex() {
   if (absl::Status status = Read(*following, &has_visible); !status.ok()) return status;
   // Something must be in it, or the next opening takes it for one whose making was cut short.
   if (absl::Status status = (*index)->Apply(following->applied, {}); !status.ok()) return status;
-  Publish(*std::move(following), index->get());
-  indexes_.push_back(*std::move(index));
+  Publish(*std::move(following), *std::move(index));
   return absl::OkStatus();
 }
 
 // After an error the catalog is what it was. A catalog that says less than the one before is not published.
 absl::Status StoreJournal::ReadIntoMemory(bool* has_visible) {
+  if (options_.holder && now_.applied.number > 0) {
+    JournalFiles(files_, layout_.journal()).LookAfresh(now_.applied.number);
+  }
   absl::StatusOr<Following> following = Follow(JournalPlace());
   if (!following.ok()) return following.status();
   auto memory = std::make_unique<MemoryCatalog>();
@@ -158,28 +203,34 @@ absl::Status StoreJournal::ReadIntoMemory(bool* has_visible) {
     return absl::DataLossError(fmt::format("journal {} ends with entry {}, and entry {} was established",
                                            layout_.journal(), following->journal->last().number, now_.applied.number));
   }
-  in_memory_.reserve(in_memory_.size() + 1);
-  Publish(*std::move(following), memory.get());
   in_memory_.push_back(std::move(memory));
+  now_ = *std::move(following);
+  catalog_ = in_memory_.back().get();
   return absl::OkStatus();
+}
+
+// What the index has applied, if it says so. It may lack facts, but it saw them in the journal.
+JournalPlace StoreJournal::AppliedByOldIndex() const {
+  const absl::StatusOr<std::unique_ptr<Manifest>> index = Manifest::OpenReadOnly(files_, layout_.index());
+  if (!index.ok() || (*index)->store_id() != store_) return JournalPlace();
+  const absl::StatusOr<std::optional<JournalPlace>> place = (*index)->Applied();
+  return place.ok() && place->has_value() ? **place : JournalPlace();
 }
 
 // An index has applied only entries that survive power loss. Where the journal ends before, it has lost some, unless it
 // was made anew since, with a newer epoch.
-absl::Status StoreJournal::CheckReaches(const JournalPlace& applied) {
-  absl::StatusOr<Following> whole = Follow(JournalPlace());
-  if (!whole.ok()) return whole.status();
-  if (absl::Status status = whole->journal->Look([](const KnownEntry&, bool) {}); !status.ok()) return status;
-  const JournalPlace last = whole->journal->last();
+absl::Status StoreJournal::CheckReaches(const JournalPlace& applied, const JournalPlace& last) {
   if (last.epoch > applied.epoch || last.number >= applied.number) return absl::OkStatus();
   return absl::DataLossError(
       fmt::format("the journal ends with entry {}, and the index has applied entry {}", last.number, applied.number));
 }
 
 absl::Status StoreJournal::BeginEpoch() {
+  absl::StatusOr<std::string> of_store = EncodeFact(StoreFact{.store = store_});
+  if (!of_store.ok()) return of_store.status();
   const Appended begun = now_.journal->Append(
-      {.kind = AppendDraft::Kind::kBeginsEpoch}, [](const JournalView&) { return absl::OkStatus(); },
-      Journal::Room::kReserve);
+      {.kind = AppendDraft::Kind::kBeginsEpoch, .facts = {*std::move(of_store)}},
+      [](const JournalView&) { return absl::OkStatus(); }, Journal::Room::kReserve);
   if (!begun.ok()) return begun.status;
   epoch_ = begun.place.epoch;
   return TakeIn();
@@ -224,9 +275,10 @@ void StoreJournal::Visit(const KnownEntry& known, bool is_established, Following
     return;
   }
   if (has_facts) {
-    absl::StatusOr<std::vector<Fact>> facts = DecodeFacts(known.entry);
+    absl::StatusOr<std::vector<Fact>> facts = DecodeFacts(known.entry, store_);
     reading.status = following.refused = facts.status();
     if (!facts.ok()) return;
+    std::erase_if(*facts, [](const Fact& fact) { return std::holds_alternative<StoreFact>(fact); });
     const bool is_own = unknown_ && known.entry.id == *unknown_;
     if (collects_news_ && number > heard_ && !is_own) news_.insert(news_.end(), facts->begin(), facts->end());
     reading.facts.insert(reading.facts.end(), std::move_iterator(facts->begin()), std::move_iterator(facts->end()));
@@ -262,12 +314,15 @@ absl::Status StoreJournal::TakeIn() {
     if (now_.lags) {
       if (was_read_anew) return status;
       was_read_anew = true;
-      if (!status.ok() && now_.index != nullptr) {
-        Warn("the index cannot be brought up to date, so the journal is read into memory", status);
-      }
+      if (!status.ok() && now_.index != nullptr) LeaveIndex(status);
       status = ReadIntoMemory(&has_visible);
     }
     if (!status.ok()) return status;
+    // In the place of this index there may be that of the newer holder, with files of the same names.
+    if (now_.index != nullptr && epoch_ > 0 && now_.journal->last().epoch != epoch_) {
+      LeaveIndex(absl::AbortedError("another process has opened the store for writing"));
+      continue;
+    }
     if (!options_.holder || !has_visible) return absl::OkStatus();
     if (const Appended settled = now_.journal->Settle(); !settled.ok()) return settled.status;
   }
@@ -283,6 +338,17 @@ absl::Status StoreJournal::FollowReplaced() {
   if (!replaced.ok() || !*replaced) return replaced.status();
   bool has_visible = false;
   return ReadIntoMemory(&has_visible);
+}
+
+// What a change has established and could not be applied must be found by the next question.
+const StepCatalog& StoreJournal::catalog() {
+  if (is_behind_) {
+    const WarnLater later(options_.warn);
+    absl::MutexLock lock(&mutex_);
+    warnings_ = &later;
+    if (TakeIn().ok()) is_behind_ = false;
+  }
+  return *catalog_;
 }
 
 absl::StatusOr<bool> StoreJournal::Look() {
@@ -302,8 +368,13 @@ absl::Status StoreJournal::CheckHolds() {
   absl::MutexLock lock(&mutex_);
   warnings_ = &later;
   if (absl::Status status = TakeIn(); !status.ok()) return status;
+  return CheckEpoch();
+}
+
+// Of a holder: whether its epoch is the newest one that is known.
+absl::Status StoreJournal::CheckEpoch() {
   const uint64_t newest = now_.journal->last().epoch;
-  if (newest == epoch_) return absl::OkStatus();
+  if (!options_.holder || newest == epoch_) return absl::OkStatus();
   return absl::AbortedError(fmt::format("the newest epoch is {}, this process's is {}", newest, epoch_));
 }
 
@@ -316,13 +387,25 @@ absl::Status StoreJournal::Change(Compose compose, Journal::Room room) {
   const WarnLater later(options_.warn);
   absl::MutexLock lock(&mutex_);
   warnings_ = &later;
+  bool is_fresh = false;
   for (int tries = 0; tries < kTriesMax; ++tries) {
     absl::Status status = FollowReplaced();
+    now_.journal->LookPastCaches();
     if (status.ok()) status = TakeIn();
     if (!status.ok()) return status;
-    absl::StatusOr<std::vector<Fact>> facts = compose(*catalog_);
-    if (!facts.ok()) return facts.status();
-    if (facts->empty()) return absl::OkStatus();
+    absl::StatusOr<std::vector<Fact>> facts = compose(now_.catalog());
+    if (now_.index != nullptr && !now_.index->failure().ok()) {
+      LeaveIndex(now_.index->failure());
+      continue;
+    }
+    if (!facts.ok() || facts->empty()) {
+      // No entry tells whether the catalog has all that others have appended.
+      if (!std::exchange(is_fresh, true)) {
+        now_.journal->LookAfresh();
+        continue;
+      }
+      return facts.ok() ? CheckEpoch() : facts.status();
+    }
     AppendDraft draft{.kind = options_.holder ? AppendDraft::Kind::kHolder : AppendDraft::Kind::kAnybody,
                       .id = EntryId{RandomBytes16()},
                       .epoch = epoch_};
@@ -351,10 +434,11 @@ absl::Status StoreJournal::Change(Compose compose, Journal::Room room) {
     heard_ = appended.place.number;
     // The facts are established, whatever becomes of the catalog. Entries without facts may stand before them.
     if (absl::Status applied = Apply(now_, appended.place, as_read); !applied.ok()) {
-      now_.lags = true;
       now_.applied = appended.place;  // what the next catalog must have
-      Warn("the index cannot be written, so the journal is read into memory", applied);
-      if (absl::Status read = TakeIn(); !read.ok()) Warn("the journal cannot be read just now", read);
+      LeaveIndex(applied);
+      absl::Status read = TakeIn();
+      is_behind_ = !read.ok();
+      if (!read.ok()) Warn("the journal cannot be read just now", read);
     }
     return absl::OkStatus();
   }
@@ -389,11 +473,14 @@ void StoreJournal::ForgetGarbage(std::span<const AttemptId> attempts) {
   absl::MutexLock lock(&mutex_);
   warnings_ = &later;
   if (attempts.empty()) return;
-  if (now_.memory != nullptr) {
-    now_.memory->ForgetGarbage(attempts);
-  } else if (absl::Status status = now_.index->ForgetDeletions(attempts); !status.ok()) {
-    Warn("the index could not be written", status);
+  if (now_.memory == nullptr) {
+    const absl::Status forgotten = now_.index->ForgetDeletions(attempts);
+    if (forgotten.ok()) return;
+    // Who removes garbage until there is none would never end.
+    if (!now_.lags) LeaveIndex(forgotten);
+    if (absl::Status read = TakeIn(); !read.ok()) Warn("the journal cannot be read just now", read);
   }
+  if (now_.memory != nullptr) now_.memory->ForgetGarbage(attempts);
 }
 
 }  // namespace tidemark::storage

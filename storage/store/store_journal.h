@@ -22,13 +22,13 @@
 #include "absl/synchronization/mutex.h"
 #include "storage/io/file_system.h"
 #include "storage/journal/journal.h"
-#include "storage/manifest/manifest.h"
-#include "storage/manifest/store_layout.h"
-#include "storage/manifest/warn_later.h"
 #include "storage/records/fact.h"
 #include "storage/records/step_catalog.h"
 #include "storage/shard/ids.h"
+#include "storage/store/index_catalog.h"
 #include "storage/store/memory_catalog.h"
+#include "storage/store/store_layout.h"
+#include "storage/store/warn_later.h"
 
 namespace tidemark::storage {
 
@@ -49,19 +49,29 @@ class StoreJournal {
   // made anew once the journal has been read; if it cannot be read or written just now, as on a full disk, it is left
   // alone, and the catalog is in memory; both with a warning.
   //
-  // kNotFound: there is no journal. kDataLoss: an entry is missing or damaged, and no later one carries it, or the
-  // index has applied entries that the journal does not have. kUnimplemented: an entry is of a newer version.
+  // kNotFound: there is no journal. kDataLoss: it belongs to another store; an entry is missing or damaged, and no
+  // later one carries it, or the index has applied entries that the journal does not have. kUnimplemented: an entry is
+  // of a newer version.
   static absl::StatusOr<std::unique_ptr<StoreJournal>> Open(FileSystem& files, const StoreLayout& layout,
                                                             const StoreId& store, StoreJournalOptions options);
 
-  // As of the last Look or Change.
-  const StepCatalog& catalog() const { return *catalog_; }
+  ~StoreJournal();
+
+  // As of the last Look or Change. Where the index fails, the journal is read into memory, with a warning, and the
+  // question is answered from there.
+  const StepCatalog& catalog() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Of the holder; 0 else.
   uint64_t epoch() const { return epoch_; }
 
   // Whether Open had no index that proves how far the journal reached before.
   bool index_is_new() const { return index_is_new_; }
+
+  // Whether the catalog has the journal's first entry.
+  bool HasEntries() ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    return now_.applied.number > 0;
+  }
 
   // Takes in what others have appended. Returns whether that was anything. A journal that was made anew is read from
   // its beginning; kNotFound while there is none.
@@ -74,8 +84,9 @@ class StoreJournal {
   std::vector<Fact> TakeNews() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Appends one entry with the facts that `compose` gives. `compose` has the catalog with every entry before that one,
-  // and is called again if another process appends in between. No facts: nothing is appended. When this returns ok, the
-  // facts survive power loss and the catalog has them.
+  // and is called again if another process appends in between. When this returns ok, the facts survive power loss and
+  // the catalog has them. No facts, or an error: nothing is appended; `compose` is called again after a look past the
+  // caches of a file server.
   //
   // After an error nothing was appended, except after kUnknown: then the entry may or may not survive, and the next
   // Look or Change of a holder finds out. The error is that of `compose`; or kAborted: a newer epoch has begun, so
@@ -101,8 +112,9 @@ class StoreJournal {
     // The catalog lacks something up to `applied`, or that the journal will not visit again, so it is to be replaced.
     bool lags = false;
     absl::Status refused;       // why an entry cannot be understood: nothing after it is read
-    Manifest* index = nullptr;  // one of the two is the catalog
+    Manifest* index = nullptr;  // one of the two says what the catalog says
     MemoryCatalog* memory = nullptr;
+    const StepCatalog& catalog() const { return memory != nullptr ? *memory : static_cast<const StepCatalog&>(*index); }
   };
   // One reading of what is new.
   struct Reading {
@@ -120,14 +132,19 @@ class StoreJournal {
   // The index that is there, as far as it can be used; null: there is none, or it cannot be used, and `*why` says so.
   absl::StatusOr<std::unique_ptr<Manifest>> OpenUsableIndex(JournalPlace* applied, absl::Status* why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status BeginIndex() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status MakeIndex() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status ReadIntoMemory(bool* has_visible) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status CheckReaches(const JournalPlace& applied) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<Following> Follow(const JournalPlace& from) const;
-  void Publish(Following following, const StepCatalog* catalog) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  JournalPlace AppliedByOldIndex() const;
+  static absl::Status CheckReaches(const JournalPlace& applied, const JournalPlace& last);
+  absl::StatusOr<Following> Follow(const JournalPlace& from) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Publish(Following following, std::unique_ptr<Manifest> index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LeaveIndex(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  const StepCatalog* InPlaceOf(const Manifest* index, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status FollowReplaced() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status BeginEpoch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status TakeIn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckEpoch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Read(Following& following, bool* has_visible) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Visit(const KnownEntry& known, bool is_established, Following& following, Reading& reading)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -151,11 +168,13 @@ class StoreJournal {
   std::optional<EntryId> unknown_
       ABSL_GUARDED_BY(mutex_);  // of an own entry of which it is not known whether it is there
   std::vector<Fact> news_ ABSL_GUARDED_BY(mutex_);
+  FileId index_folder_ ABSL_GUARDED_BY(mutex_);  // as it was opened
 
   // Catalogs that were replaced stay, because another thread may be asking them.
-  std::vector<std::unique_ptr<Manifest>> indexes_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<IndexCatalog>> indexes_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<MemoryCatalog>> in_memory_ ABSL_GUARDED_BY(mutex_);
   std::atomic<const StepCatalog*> catalog_{nullptr};
+  std::atomic<bool> is_behind_{false};  // an established change is not in the catalog yet
 };
 
 }  // namespace tidemark::storage

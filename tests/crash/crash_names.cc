@@ -22,6 +22,46 @@ std::optional<storage::LostOperation> ParseLost(absl::string_view text) {
   return lost;
 }
 
+// What stands behind the "!".
+bool ParseIndex(absl::string_view text, Disaster& disaster) {
+  if (text.empty()) {
+    disaster.index = IndexFate::kLost;
+    return true;
+  }
+  if (text == "x") {
+    disaster.index = IndexFate::kForeign;
+    return true;
+  }
+  if (text == "=") {
+    disaster.index = IndexFate::kOpen;
+    return true;
+  }
+  if (absl::ConsumePrefix(&text, "~")) {
+    disaster.index = IndexFate::kFlipped;
+    return absl::SimpleHexAtoi(text, &disaster.draw);
+  }
+  disaster.index = IndexFate::kOld;
+  return absl::SimpleAtoi(text, &disaster.draw);
+}
+
+std::string NameOfIndex(const Disaster& disaster) {
+  switch (disaster.index) {
+    case IndexFate::kKept:
+      return "";
+    case IndexFate::kLost:
+      return "!";
+    case IndexFate::kOld:
+      return absl::StrCat("!", disaster.draw);
+    case IndexFate::kFlipped:
+      return absl::StrCat("!~", absl::Hex(disaster.draw));
+    case IndexFate::kForeign:
+      return "!x";
+    case IndexFate::kOpen:
+      return "!=";
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string NameOf(const Disaster& disaster) {
@@ -30,14 +70,17 @@ std::string NameOf(const Disaster& disaster) {
     absl::StrAppend(&name, "-", lost.index);
     if (lost.sector_mask != ~uint64_t{0}) absl::StrAppend(&name, ":", absl::Hex(lost.sector_mask));
   }
-  return disaster.manifest_lost ? name + "!" : name;
+  return name + NameOfIndex(disaster);
 }
 
 std::optional<std::vector<Disaster>> ParseDisasters(std::string_view text) {
   std::vector<Disaster> disasters;
   for (absl::string_view name : absl::StrSplit(absl::string_view(text.data(), text.size()), '/')) {
     Disaster disaster;
-    disaster.manifest_lost = absl::ConsumeSuffix(&name, "!");
+    if (const size_t mark = name.find('!'); mark != absl::string_view::npos) {
+      if (!ParseIndex(name.substr(mark + 1), disaster)) return std::nullopt;
+      name.remove_suffix(name.size() - mark);
+    }
     const std::vector<absl::string_view> parts = absl::StrSplit(name, '-');
     uint64_t prefix = 0;
     if (!absl::SimpleAtoi(parts[0], &prefix)) return std::nullopt;
@@ -47,6 +90,7 @@ std::optional<std::vector<Disaster>> ParseDisasters(std::string_view text) {
       if (!lost) return std::nullopt;
       disaster.crash.lost.push_back(*lost);
     }
+    if (disaster.index == IndexFate::kOpen && !disaster.crash.lost.empty()) return std::nullopt;
     disasters.push_back(std::move(disaster));
   }
   return disasters;

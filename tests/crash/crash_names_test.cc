@@ -6,7 +6,8 @@ namespace tidemark::crash {
 namespace {
 
 TEST(CrashNames, GiveTheSameDisastersAgain) {
-  for (const char* name : {"0", "41", "41!", "41-38", "41-38-40:ff", "41-38-40:ff/17-16", "41-3:8000000000000000!/5"}) {
+  for (const char* name : {"0", "41", "41!", "41-38", "41-38-40:ff", "41-38-40:ff/17-16", "41-3:8000000000000000!/5",
+                           "41!17", "41-3!~ff/5", "41!x", "41!=", "41!=/5-4", "41/5!"}) {
     const auto disasters = ParseDisasters(name);
     ASSERT_TRUE(disasters.has_value()) << name;
     std::string again;
@@ -20,7 +21,7 @@ TEST(CrashNames, SayWhatIsLost) {
   ASSERT_TRUE(disasters.has_value());
   ASSERT_EQ(disasters->size(), 1u);
   const Disaster& disaster = disasters->front();
-  EXPECT_TRUE(disaster.manifest_lost);
+  EXPECT_EQ(disaster.index, IndexFate::kLost);
   EXPECT_EQ(disaster.crash.prefix, 41u);
   ASSERT_EQ(disaster.crash.lost.size(), 2u);
   EXPECT_EQ(disaster.crash.lost[0].index, 38u);
@@ -29,7 +30,8 @@ TEST(CrashNames, SayWhatIsLost) {
 }
 
 TEST(CrashNames, RefusesOtherText) {
-  for (const char* name : {"", "x", "41-", "41-x", "41:ff", "41-3:", "41-3:x", "41-3:1:2", "41/", "41--3", "41!!"}) {
+  for (const char* name : {"", "x", "41-", "41-x", "41:ff", "41-3:", "41-3:x", "41-3:1:2", "41/", "41--3", "41!!",
+                           "41!y", "41!~", "41!~g", "41!1!", "!", "41!x-3", "41-3!=", "41!=="}) {
     EXPECT_FALSE(ParseDisasters(name).has_value()) << name;
   }
 }

@@ -26,10 +26,11 @@ std::function<absl::Status()> WriteLater(std::shared_ptr<File> file, uint64_t of
 
 class DisorderedDisk::DisorderedFile final : public File {
  public:
-  DisorderedFile(DisorderedDisk& disk, std::unique_ptr<File> other) : disk_(disk), other_(std::move(other)) {}
+  DisorderedFile(DisorderedDisk& disk, std::unique_ptr<File> other, bool rewrites)
+      : disk_(disk), path_(other->path()), rewrites_(rewrites), other_(std::move(other)), synced_(new Synced{other_}) {}
 
   const std::shared_ptr<File>& other() { return other_; }
-  const std::string& path() const override { return other_->path(); }
+  const std::string& path() const override { return path_; }
   bool direct() const override { return other_->direct(); }
   absl::StatusOr<uint64_t> Size() override { return other_->Size(); }
   absl::Status ReadAt(uint64_t offset, std::span<std::byte> out) override { return other_->ReadAt(offset, out); }
@@ -39,14 +40,30 @@ class DisorderedDisk::DisorderedFile final : public File {
   absl::Status Allocate(uint64_t bytes) override { return other_->Allocate(bytes); }
   absl::Status Truncate(uint64_t bytes) override { return other_->Truncate(bytes); }
   absl::Status SyncData() override {
-    return disk_.Do(Operation::kSyncData, path(), [file = other_] { return file->SyncData(); });
+    return disk_.Do(Operation::kSyncData, path(), [synced = synced_] { return synced->file->SyncData(); });
   }
-  // What is delayed may still need it; it is closed when nobody does.
-  absl::Status Close() override { return absl::OkStatus(); }
+  // What is delayed may still need it; it is closed when nobody does. A file that is written over is locked so long,
+  // and a sync that is delayed must not keep others from reading it.
+  absl::Status Close() override {
+    if (!rewrites_ || synced_.use_count() == 1) return absl::OkStatus();
+    const std::weak_ptr<File> writing = other_;
+    other_.reset();
+    synced_->file.reset();
+    auto reading = disk_.other().OpenForRead(path_, /*direct=*/false);
+    synced_->file = reading.ok() ? std::shared_ptr<File>(*std::move(reading)) : writing.lock();
+    return absl::OkStatus();
+  }
 
  private:
+  struct Synced {
+    std::shared_ptr<File> file;
+  };
+
   DisorderedDisk& disk_;
-  const std::shared_ptr<File> other_;
+  const std::string path_;
+  const bool rewrites_;
+  std::shared_ptr<File> other_;
+  const std::shared_ptr<Synced> synced_;
 };
 
 // Writes are done, or not, when they are submitted.
@@ -104,7 +121,9 @@ absl::Status DisorderedDisk::Do(Operation operation, const std::string& path,
   }
   absl::Status status = work();
   const auto is_repeated = [&](const Match& what) { return what(operation, path); };
-  if (!status.ok() && std::any_of(repeated_.begin(), repeated_.end(), is_repeated)) status = work();
+  if (!status.ok() && std::any_of(repeated_.begin(), repeated_.end(), is_repeated)) {
+    for (int i = 0; i < 2 && !status.ok(); ++i) status = work();
+  }
   for (Rule& rule : rules_) {
     if (!rule.until || !rule.until(operation, path)) continue;
     for (const auto& late : rule.due) status.Update(late());
@@ -113,41 +132,41 @@ absl::Status DisorderedDisk::Do(Operation operation, const std::string& path,
   return status;
 }
 
-absl::StatusOr<std::unique_ptr<File>> DisorderedDisk::Wrap(absl::StatusOr<std::unique_ptr<File>> file) {
+absl::StatusOr<std::unique_ptr<File>> DisorderedDisk::Wrap(absl::StatusOr<std::unique_ptr<File>> file, bool rewrites) {
   if (!file.ok()) return file.status();
-  return std::make_unique<DisorderedFile>(*this, *std::move(file));
+  return std::make_unique<DisorderedFile>(*this, *std::move(file), rewrites);
 }
 
 absl::StatusOr<std::unique_ptr<File>> DisorderedDisk::OpenForRead(const std::string& path, bool direct) {
-  return Wrap(other_.OpenForRead(path, direct));
+  return Wrap(other().OpenForRead(path, direct));
 }
 
 absl::StatusOr<std::unique_ptr<File>> DisorderedDisk::OpenForRewrite(const std::string& path, bool direct) {
-  return Wrap(other_.OpenForRewrite(path, direct));
+  return Wrap(other().OpenForRewrite(path, direct), /*rewrites=*/true);
 }
 
 absl::StatusOr<std::unique_ptr<File>> DisorderedDisk::Create(const std::string& path, bool direct) {
-  return Wrap(other_.Create(path, direct));
+  return Wrap(other().Create(path, direct));
 }
 
 absl::StatusOr<std::unique_ptr<File>> DisorderedDisk::CreateReadable(const std::string& path) {
-  return Wrap(other_.CreateReadable(path));
+  return Wrap(other().CreateReadable(path));
 }
 
 absl::Status DisorderedDisk::RemoveFile(const std::string& path) {
-  return Do(Operation::kRemove, path, [this, path] { return other_.RemoveFile(path); });
+  return Do(Operation::kRemove, path, [this, path] { return other().RemoveFile(path); });
 }
 
 absl::Status DisorderedDisk::RemoveDirectory(const std::string& path) {
-  return Do(Operation::kRemove, path, [this, path] { return other_.RemoveDirectory(path); });
+  return Do(Operation::kRemove, path, [this, path] { return other().RemoveDirectory(path); });
 }
 
 absl::Status DisorderedDisk::SyncDirectory(const std::string& path) {
-  return Do(Operation::kSyncDirectory, path, [this, path] { return other_.SyncDirectory(path); });
+  return Do(Operation::kSyncDirectory, path, [this, path] { return other().SyncDirectory(path); });
 }
 
 absl::StatusOr<std::unique_ptr<storage::Directory>> DisorderedDisk::OpenDirectory(const std::string& path) {
-  auto directory = other_.OpenDirectory(path);
+  auto directory = other().OpenDirectory(path);
   if (!directory.ok()) return directory.status();
   return storage::NewDirectory([this, path, other = std::shared_ptr<storage::Directory>(*std::move(directory))] {
     return Do(Operation::kSyncDirectory, path, [other] { return other->Sync(); });
@@ -155,7 +174,7 @@ absl::StatusOr<std::unique_ptr<storage::Directory>> DisorderedDisk::OpenDirector
 }
 
 absl::StatusOr<std::unique_ptr<IoQueue>> DisorderedDisk::NewIoQueue(storage::IoQueueKind kind, size_t depth) {
-  absl::StatusOr<std::unique_ptr<IoQueue>> queue = other_.NewIoQueue(kind, depth);
+  absl::StatusOr<std::unique_ptr<IoQueue>> queue = other().NewIoQueue(kind, depth);
   if (!queue.ok()) return queue.status();
   return std::make_unique<DisorderedQueue>(*std::move(queue));
 }

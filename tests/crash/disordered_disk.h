@@ -17,55 +17,35 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "storage/io/file_system.h"
+#include "storage/io/forwarding_file_system.h"
 
 namespace tidemark::crash {
 
 // Thread-safe, but rules are given first. Outlives its files, locks and queues.
-class DisorderedDisk final : public storage::FileSystem {
+class DisorderedDisk final : public storage::ForwardingFileSystem {
  public:
   enum class Operation { kWrite, kSyncData, kSyncDirectory, kRemove };
   using Match = std::function<bool(Operation, const std::string& path)>;
 
-  explicit DisorderedDisk(storage::FileSystem& other) : other_(other) {}
+  explicit DisorderedDisk(storage::FileSystem& other) : ForwardingFileSystem(other) {}
 
   // What matches is never done. A rule is asked once about each operation that no earlier rule has taken, in their
   // order.
   void Drop(Match what) { Delay(std::move(what), nullptr); }
   // What matches is done right after the next operation that `until` matches.
   void Delay(Match what, Match until);
-  // What matches and fails is done a second time, and the answer is that of the second.
+  // What matches and fails is done again, and once more: a directory that was opened before a failed sync tells of it
+  // at its next one. The answer is that of the last try.
   void Repeat(Match what);
 
-  absl::Status CreateDirectory(const std::string& path) override { return other_.CreateDirectory(path); }
-  absl::StatusOr<std::vector<storage::DirectoryEntry>> ListDirectory(const std::string& path) override {
-    return other_.ListDirectory(path);
-  }
-  absl::StatusOr<storage::FileType> TypeOf(const std::string& path) override { return other_.TypeOf(path); }
-  absl::StatusOr<storage::DirectoryStamp> StampDirectory(const std::string& path) override {
-    return other_.StampDirectory(path);
-  }
-  absl::StatusOr<storage::FileId> Identify(const std::string& path) override { return other_.Identify(path); }
   absl::StatusOr<std::unique_ptr<storage::File>> OpenForRead(const std::string& path, bool direct) override;
   absl::StatusOr<std::unique_ptr<storage::File>> OpenForRewrite(const std::string& path, bool direct) override;
   absl::StatusOr<std::unique_ptr<storage::File>> Create(const std::string& path, bool direct) override;
   absl::StatusOr<std::unique_ptr<storage::File>> CreateReadable(const std::string& path) override;
-  absl::Status Rename(const std::string& from, const std::string& to) override { return other_.Rename(from, to); }
-  absl::Status RenameToNew(const std::string& from, const std::string& to) override {
-    return other_.RenameToNew(from, to);
-  }
-  absl::Status HardLink(const std::string& path, const std::string& new_path) override {
-    return other_.HardLink(path, new_path);
-  }
   absl::Status RemoveFile(const std::string& path) override;
   absl::Status RemoveDirectory(const std::string& path) override;
   absl::Status SyncDirectory(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<storage::Directory>> OpenDirectory(const std::string& path) override;
-  absl::StatusOr<std::unique_ptr<storage::FileLock>> TryLock(const std::string& path) override {
-    return other_.TryLock(path);
-  }
-  absl::StatusOr<std::string> ReadNote(const std::string& path, size_t bytes_max) override {
-    return other_.ReadNote(path, bytes_max);
-  }
   absl::StatusOr<std::unique_ptr<storage::IoQueue>> NewIoQueue(storage::IoQueueKind kind, size_t depth) override;
 
  private:
@@ -78,11 +58,10 @@ class DisorderedDisk final : public storage::FileSystem {
     std::vector<std::function<absl::Status()>> due;  // delayed
   };
 
-  absl::StatusOr<std::unique_ptr<storage::File>> Wrap(absl::StatusOr<std::unique_ptr<storage::File>> file);
+  absl::StatusOr<std::unique_ptr<storage::File>> Wrap(absl::StatusOr<std::unique_ptr<storage::File>> file,
+                                                      bool rewrites = false);
   // Does `work`, which is `operation`, or what the rules say.
   absl::Status Do(Operation operation, const std::string& path, const std::function<absl::Status()>& work);
-
-  storage::FileSystem& other_;
 
   absl::Mutex mutex_;
   std::vector<Rule> rules_ ABSL_GUARDED_BY(mutex_);

@@ -85,6 +85,11 @@ TEST_F(DisorderedDiskTest, RepeatsWhatFailsWhereItIsTold) {
   failing.FailOnce("SyncDirectory", "/", absl::InternalError("EIO"));
   EXPECT_THAT(repeating.SyncDirectory("/"), IsOk());
   EXPECT_THAT(Operations(), ElementsAre("sync in vain /", "sync directory /"));
+  const auto directory = repeating.OpenDirectory("/");
+  ASSERT_THAT(directory, IsOk());
+  failing.FailOnce("SyncDirectory", "/", absl::InternalError("EIO"));
+  EXPECT_THAT((*directory)->Sync(), IsOk());
+  EXPECT_THAT(Operations(), ElementsAre("sync in vain /", "sync directory /", "sync in vain /", "sync directory /"));
   auto file = repeating.Create("/file", /*direct=*/false);
   ASSERT_THAT(file, IsOk());
   failing.FailOnce("SyncData", "file", absl::InternalError("EIO"));

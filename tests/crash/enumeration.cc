@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <iostream>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -16,8 +15,8 @@
 #include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
 #include "storage/io/check.h"
-#include "storage/manifest/store_layout.h"
 #include "tests/crash/crash_names.h"
+#include "tests/crash/index_fates.h"
 #include "tests/crash/reopening.h"
 
 namespace tidemark::crash {
@@ -99,36 +98,12 @@ std::vector<Crash> Choose(std::vector<Crash> crashes, size_t count, uint64_t see
   return chosen;
 }
 
-// The image without the store's manifest.
-DiskImage WithoutManifest(const DiskImage& image) {
-  SimulatedDisk disk(image);
-  storage::Check(RemoveTree(disk, storage::StoreLayout(kStore).manifest()).ok(), "a manifest could not be removed");
-  return disk.image();
-}
-
-// What may be wrong with a manifest.
-enum class ManifestState {
-  kSound,
-  kTorn,  // the end of its list of files. RocksDB takes that for rot, and nobody could tell the one from the other
-  kLost,  // or damaged
-};
-
-bool TearsList(const DiskLog& log, const Crash& crash) {
-  return std::any_of(crash.lost.begin(), crash.lost.end(), [&](const LostOperation& lost) {
-    return lost.sector_mask != storage::kAllSectors &&
-           log.operations[lost.index].path.find("/MANIFEST-") != std::string::npos;
-  });
-}
-
-// The worst that may have become of the manifest by a disaster, of what it was when the log began.
-ManifestState ManifestAfter(ManifestState state, const DiskLog& log, const Disaster& disaster) {
+// Whether the journal was sound before operation `prefix`.
+bool IsSoundAt(bool at_begin, const DiskLog& log, size_t prefix) {
   const auto begin = log.operations.begin();
-  const auto opened = [](const DiskOperation& operation) {
-    return operation.kind == DiskOperation::Kind::kMark && operation.name == kManifestIsSound;
-  };
-  if (std::any_of(begin, begin + static_cast<ptrdiff_t>(disaster.crash.prefix), opened)) state = ManifestState::kSound;
-  if (disaster.manifest_lost) state = ManifestState::kLost;
-  return state == ManifestState::kSound && TearsList(log, disaster.crash) ? ManifestState::kTorn : state;
+  return at_begin || std::any_of(begin, begin + static_cast<ptrdiff_t>(prefix), [](const DiskOperation& operation) {
+           return operation.kind == DiskOperation::Kind::kMark && operation.name == kJournalIsSound;
+         });
 }
 
 class Enumerator {
@@ -166,22 +141,13 @@ class Enumerator {
 };
 
 Enumerator::Visited Enumerator::Look(const DiskImage& image, Oracle oracle, const History& history, bool again) {
-  ManifestState manifest = recording_.manifest_is_sound ? ManifestState::kSound : ManifestState::kLost;
-  for (const auto& [log, disaster] : history) manifest = ManifestAfter(manifest, *log, disaster);
-  if (manifest != ManifestState::kSound) oracle.LoseManifest();
-  SimulatedDisk disk(image);
+  bool is_sound = recording_.journal_is_sound;
+  for (const auto& [log, disaster] : history) is_sound = IsSoundAt(is_sound, *log, disaster.crash.prefix);
+  if (!is_sound && recording_.facts_are_lost) oracle.LoseJournal();
+  const auto& [last_log, last] = history.back();
+  SimulatedDisk disk(image, last.index == IndexFate::kOpen ? last_log->boot : image);
   const std::unique_ptr<storage::FileSystem> front = options_.disorder ? options_.disorder(disk) : nullptr;
-  Reopening reopening = Reopen(disk, front ? *front : disk, oracle, again);
-  const auto rebuilt = std::find_if(reopening.warnings.begin(), reopening.warnings.end(), [](const auto& warning) {
-    return warning.find(" is rebuilt: ") != std::string::npos;
-  });
-  if (rebuilt != reopening.warnings.end() && manifest == ManifestState::kSound) {
-    reopening.violations.push_back("a crash alone has broken the manifest: " + *rebuilt);
-  }
-  if (manifest == ManifestState::kTorn) {
-    ++result_.torn;
-    result_.excused += rebuilt != reopening.warnings.end() ? 1 : 0;
-  }
+  Reopening reopening = Reopen(disk, front ? *front : disk, oracle, {.journal_is_sound = is_sound, .again = again});
   Visited visited{.sound = reopening.violations.empty(), .oracle = std::move(oracle), .log = disk.log()};
   if (visited.sound) return visited;
   Finding finding{
@@ -189,24 +155,26 @@ Enumerator::Visited Enumerator::Look(const DiskImage& image, Oracle oracle, cons
   std::vector<std::string> names;
   for (const auto& [log, disaster] : history) {
     names.push_back(NameOf(disaster));
-    absl::StrAppend(&finding.description, "crash ", disaster.crash.ToString(*log),
-                    disaster.manifest_lost ? ", and the manifest is lost\n" : "\n");
+    absl::StrAppend(&finding.description, "crash ", names.back(), ": ", disaster.crash.ToString(*log), "\n");
     for (size_t i = 0; i < disaster.crash.prefix; ++i) {
       if (log->operations[i].kind != DiskOperation::Kind::kMark) continue;
       absl::StrAppend(&finding.description, "  ", i, ": ", log->operations[i].name, "\n");
     }
   }
   finding.crash = absl::StrJoin(names, "/");
-  result_.findings.push_back(std::move(finding));
+  if (!options_.counts || options_.counts(finding)) result_.findings.push_back(std::move(finding));
   return visited;
 }
 
 std::optional<Enumerator::Visited> Enumerator::VisitCrash(const Disaster& disaster, bool again) {
   const Crash& crash = disaster.crash;
   DiskImage image = recording_.log.StateAfter(crash.prefix, crash.lost);
-  if (disaster.manifest_lost) image = WithoutManifest(image);
-  if (!seen_.insert(image.Fingerprint() ^ MarksHash(recording_.log, crash.prefix) * 31).second) return std::nullopt;
-  ++(disaster.manifest_lost ? result_.rebuilt : result_.crashed);
+  image = WithIndexOf(disaster, image, recording_.log);
+  const uint64_t is_open = disaster.index == IndexFate::kOpen ? 1 : 0;
+  if (!seen_.insert(image.Fingerprint() ^ (MarksHash(recording_.log, crash.prefix) * 31 + is_open)).second) {
+    return std::nullopt;
+  }
+  ++(disaster.index != IndexFate::kKept ? result_.indexed : result_.crashed);
   return Look(image, OracleAt(recording_.before, recording_.log, crash.prefix), {{&recording_.log, disaster}}, again);
 }
 
@@ -227,28 +195,41 @@ void Enumerator::VisitSeconds(const Visited& first, const Disaster& disaster, si
 }
 
 void Enumerator::VisitFurther(const Visited& first, const Crash& crash, size_t count, std::mt19937_64& random) {
-  if (random() % 3 != 0) return VisitSeconds(first, {.crash = crash}, count, random);
-  const Disaster disaster{.crash = crash, .manifest_lost = true};
-  const std::optional<Visited> rebuilt = VisitCrash(disaster, Again(random));
-  if (!rebuilt) return VisitSeconds(first, {.crash = crash}, count, random);
-  if (rebuilt->sound) VisitSeconds(*rebuilt, disaster, count - 1, random);
+  // A kill loses nothing.
+  const auto fate = crash.lost.empty() && random() % 2 == 0 ? IndexFate::kOpen : static_cast<IndexFate>(random() % 12);
+  // Where the journal cannot be read, the index may have what it had.
+  const bool may_change =
+      fate == IndexFate::kOpen || IsSoundAt(recording_.journal_is_sound, recording_.log, crash.prefix);
+  if (fate == IndexFate::kKept || fate > IndexFate::kOpen || !may_change ||
+      (fate == IndexFate::kOpen && !crash.lost.empty())) {
+    return VisitSeconds(first, {.crash = crash}, count, random);
+  }
+  Disaster disaster{.crash = crash, .index = fate};
+  if (fate == IndexFate::kOld) disaster.draw = random() % (crash.prefix + 1);
+  if (fate == IndexFate::kFlipped) disaster.draw = random();
+  const std::optional<Visited> other = VisitCrash(disaster, Again(random));
+  if (!other) return VisitSeconds(first, {.crash = crash}, count, random);
+  if (other->sound) VisitSeconds(*other, disaster, count - 1, random);
 }
 
 Enumeration Enumerator::Run() {
   std::vector<Crash> crashes;
   std::unordered_set<uint64_t> seen;
-  result_.possible = storage::ForEachCrash(recording_.log, {.samples = 32, .torn = 16, .seed = options_.seed}, seen,
-                                           [&](const Crash& crash, const DiskImage&) {
-                                             crashes.push_back(crash);
-                                             return true;
-                                           });
-  // However many there are after one crash, a fifth of the states is of what comes then.
-  const size_t reserved = options_.further ? options_.states / 5 : 0;
+  result_.possible =
+      storage::ForEachCrash(recording_.log, {.all_pairs_up_to = 40, .samples = 32, .torn = 16, .seed = options_.seed},
+                            seen, [&](const Crash& crash, const DiskImage&) {
+                              crashes.push_back(crash);
+                              return true;
+                            });
+  // However many there are after one crash, half of the states are of what comes then.
+  const size_t reserved = options_.further ? options_.states / 2 : 0;
   crashes = Choose(std::move(crashes), options_.states - reserved, options_.seed);
   size_t further = 0;  // so many were looked at
+  std::optional<Visited> last;
+  Crash last_crash;
   for (size_t i = 0; i < crashes.size() && !enough(); ++i) {
     std::mt19937_64 random = RandomFor(options_.seed, {.crash = crashes[i]});
-    const std::optional<Visited> visited = VisitCrash({.crash = crashes[i]}, Again(random));
+    std::optional<Visited> visited = VisitCrash({.crash = crashes[i]}, Again(random));
     // The states that are left are spread over all crashes. What one of them cannot take goes to the next.
     const size_t left =
         options_.states - std::min(options_.states, result_.states() - further + crashes.size() - i - 1);
@@ -259,6 +240,14 @@ Enumeration Enumerator::Run() {
       further += result_.states() - before;
     }
     if (options_.progress) options_.progress(result_.states());
+    if (!visited || !visited->sound) continue;
+    last = std::move(visited);
+    last_crash = crashes[i];
+  }
+  // What the last crash could not take, most often because its state was seen before.
+  if (options_.further && last && !enough() && result_.states() < options_.states) {
+    std::mt19937_64 random = RandomFor(options_.seed, {.crash = last_crash});
+    VisitSeconds(*last, {.crash = last_crash}, options_.states - result_.states(), random);
   }
   return std::move(result_);
 }
@@ -277,7 +266,7 @@ Enumeration Enumerator::Visit(const std::vector<Disaster>& disasters) {
 }  // namespace
 
 Recording Play(const Scenario& scenario, const Disorder& disorder) {
-  Recording recording{.manifest_is_sound = scenario.manifest_is_sound};
+  Recording recording{.journal_is_sound = scenario.journal_is_sound, .facts_are_lost = scenario.facts_are_lost};
   SimulatedDisk before;
   DiskImage image;
   if (scenario.prepare) {
@@ -293,7 +282,7 @@ Recording Play(const Scenario& scenario, const Disorder& disorder) {
     scenario.damage(damaged);
     image = damaged.image();
   }
-  if (!scenario.manifest_is_sound) recording.before.LoseManifest();
+  if (scenario.facts_are_lost) recording.before.LoseJournal();
   SimulatedDisk disk(image);
   const std::unique_ptr<storage::FileSystem> front = disorder ? disorder(disk) : nullptr;
   {

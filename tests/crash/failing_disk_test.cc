@@ -51,6 +51,31 @@ TEST_F(FailingDiskTest, OtherOperationsFailAndAreNotDone) {
   EXPECT_THAT(Unsynced(), ElementsAre("create directory /a"));
 }
 
+TEST_F(FailingDiskTest, OperationsFailUntilItIsHealed) {
+  failing_.FailIn("CreateDirectory", "/a", absl::InternalError("EIO"));
+  EXPECT_THAT(failing_.files().CreateDirectory("/ab"), StatusIs(absl::StatusCode::kInternal, "EIO"));
+  EXPECT_THAT(failing_.files().CreateDirectory("/ac"), StatusIs(absl::StatusCode::kInternal, "EIO"));
+  failing_.FailOnceIn("CreateDirectory", "/a", absl::InternalError("EIO"));
+  EXPECT_THAT(failing_.files().CreateDirectory("/ab"), StatusIs(absl::StatusCode::kInternal, "EIO"));
+  EXPECT_THAT(failing_.files().CreateDirectory("/ac"), IsOk());
+}
+
+TEST_F(FailingDiskTest, OnAFullDiskOnlySparesAreWritten) {
+  auto spare = failing_.files().Create("/spare-1", /*direct=*/false);
+  auto other = failing_.files().Create("/other", /*direct=*/false);
+  ASSERT_THAT(spare, IsOk());
+  ASSERT_THAT(other, IsOk());
+  failing_.Fill();
+  const auto is_full = StatusIs(absl::StatusCode::kResourceExhausted, testing::HasSubstr("ENOSPC"));
+  const std::string_view text = "text";
+  EXPECT_THAT((*spare)->WriteAt(0, std::as_bytes(std::span(text))), IsOk());
+  EXPECT_THAT((*other)->WriteAt(0, std::as_bytes(std::span(text))), is_full);
+  EXPECT_THAT(failing_.files().Create("/new", /*direct=*/false), is_full);
+  EXPECT_THAT(failing_.files().CreateDirectory("/new"), is_full);
+  EXPECT_THAT(failing_.files().CreateDirectory("/other"), StatusIs(absl::StatusCode::kAlreadyExists, testing::_));
+  EXPECT_THAT(failing_.files().Rename("/spare-1", "/entry"), IsOk());
+}
+
 TEST_F(FailingDiskTest, NothingFailsOnceItIsHealed) {
   failing_.FailOnce("CreateDirectory", "/a", absl::ResourceExhaustedError("ENOSPC"));
   failing_.Heal();

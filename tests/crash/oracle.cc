@@ -21,6 +21,7 @@ std::string ContentText(const std::optional<int64_t>& content) {
 
 std::string Saving(int64_t step, int64_t content) { return absl::StrCat("saving ", step, " ", content); }
 std::string Saved(int64_t step, int64_t content) { return absl::StrCat("saved ", step, " ", content); }
+std::string Refused(int64_t step, int64_t content) { return absl::StrCat("refused ", step, " ", content); }
 std::string Deleting(int64_t step) { return absl::StrCat("letting-go ", step); }
 std::string LetGo(int64_t step) { return absl::StrCat("let-go ", step); }
 std::string Discarding(int64_t after) { return absl::StrCat("discarding ", after); }
@@ -44,7 +45,7 @@ std::string Tagged(int64_t step, std::string_view name, bool tag) {
 double LossOf(int64_t step, int64_t content) { return static_cast<double>(step) + static_cast<double>(content) / 4096; }
 
 void Oracle::Hear(std::string_view mark) {
-  if (mark == kManifestIsSound) return;
+  if (mark == kJournalIsSound) return;
   std::istringstream words{std::string(mark)};
   std::string what;
   int64_t number = -1;
@@ -58,14 +59,22 @@ void Oracle::Hear(std::string_view mark) {
     if (what == "saved") {
       std::erase_if(step.contents, [&](const auto& other) { return other.first != content; });
       step.may_be_absent = false;
+      step.may_be_lost = false;
       step.being_discarded = false;
       step.discarded.clear();
     }
     step.contents.try_emplace(content);
+  } else if (what == "refused") {
+    int64_t content = -1;
+    words >> content;
+    step.contents.erase(content);
+    step.discarded.erase(content);
   } else if (what == "letting-go") {
     step.may_be_absent = true;
   } else if (what == "let-go") {
-    step = Step();
+    Step gone{.discarded = std::move(step.discarded)};
+    gone.discarded.merge(step.contents);
+    step = std::move(gone);
   } else if (what == "damaged") {
     step.damaged = true;
     step.may_be_absent = true;
@@ -74,6 +83,7 @@ void Oracle::Hear(std::string_view mark) {
     std::string metric;
     double value = 0;
     words >> metric >> value;
+    step.said[metric].insert(value);
     for (auto& [content, metrics] : step.contents) {
       Values& values = metrics.try_emplace(metric, Values{std::nullopt}).first->second;
       if (what == "reported") values.clear();
@@ -84,6 +94,7 @@ void Oracle::Hear(std::string_view mark) {
     words >> pin;
     if (what == "pinned") step.pinned.clear();
     step.pinned.insert(pin == 1);
+    step.was_pinned = step.was_pinned || pin == 1;
     for (auto& [name, tagged] : step.tags) {
       if (pin == 0) HearOfTag(step, name, false, what == "pinned");
     }
@@ -114,17 +125,24 @@ void Oracle::HearOfTag(Step& step, const std::string& name, bool tag, bool promi
   if (!tag) return;
   if (promised) step.pinned.clear();
   step.pinned.insert(true);
+  step.was_pinned = true;
 }
 
-void Oracle::LoseManifest() {
+void Oracle::LoseJournal() {
   for (auto& [number, step] : steps_) {
     step.may_be_forgotten = true;
+    step.may_be_lost = step.may_be_absent;
     step.being_discarded = false;
     step.contents.merge(std::exchange(step.discarded, {}));
-    if (!step.may_be_absent) continue;
     for (auto& [content, metrics] : step.contents) {
-      for (auto& [metric, values] : metrics) values.insert(std::nullopt);
+      for (const auto& [metric, values] : step.said) {
+        metrics[metric].insert(std::nullopt);
+        metrics[metric].insert(values.begin(), values.end());
+      }
     }
+    step.pinned.insert(false);
+    if (step.was_pinned) step.pinned.insert(true);
+    for (auto& [name, tagged] : step.tags) tagged = {false, true};
   }
 }
 
@@ -182,6 +200,7 @@ void Oracle::ViolationsAt(const Step& step, const SeenStep& seen, std::vector<st
   const std::string name = absl::StrCat("step ", seen.step);
   const bool committed = seen.state == StepState::kCommitted;
   const std::string state(StepStateName(seen.state));
+  if (step.may_be_lost && !seen.restored.ok()) return;
   if (!committed) {
     if (!step.may_be_absent) {
       violated("I1: ", name, " was acknowledged, and is ", state, "; restoring it says: ", seen.restored.ToString());
@@ -275,7 +294,7 @@ std::vector<std::string> Oracle::MarksOf(const Seen& seen) const {
     const auto heard = steps_.find(step.step);
     if (heard == steps_.end() || heard->second.damaged) continue;
     if (step.state != StepState::kCommitted || !step.content) {
-      marks.push_back(LetGo(step.step));
+      if (!heard->second.may_be_lost) marks.push_back(LetGo(step.step));
       continue;
     }
     marks.push_back(Saved(step.step, *step.content));

@@ -78,6 +78,26 @@ TEST(Oracle, WantsEitherContentOfAStepThatIsBeingReplacedAndNoOther) {
   EXPECT_THAT(replaced.Violations(Store({Step(1, 7)})), Contains(StartsWith("I4")));
 }
 
+TEST(Oracle, WantsNothingOfASaveThatWasRefused) {
+  Oracle oracle = After({Saving(1, 7), Saved(1, 7), Saving(1, 8), Refused(1, 8), Saving(2, 9), Refused(2, 9)});
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7)})), IsEmpty());
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 8)})), Contains(StartsWith("I4: step 1 was restored")));
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7), Step(2, 9)})), Contains(StartsWith("I4: step 2 was restored")));
+}
+
+TEST(Oracle, LetsADeletedStepBeBackWhereTheJournalIsLost) {
+  Oracle oracle = After({Saving(1, 7), Saved(1, 7), Saving(2, 7), Saved(2, 7), Deleting(1), LetGo(1)});
+  Seen seen = Store({Gone(1, StepState::kLost), Step(2, 7)});
+  EXPECT_THAT(oracle.Violations(seen), ElementsAre("I2: step 1 is lost"));
+  oracle.LoseJournal();
+  EXPECT_THAT(oracle.Violations(seen), IsEmpty());
+  EXPECT_THAT(oracle.MarksOf(seen), ElementsAre(Saved(2, 7), Pinned(2, false)));
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7), Step(2, 7)})), IsEmpty());
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 8), Step(2, 7)})), Contains(StartsWith("I4: step 1 was restored")));
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7), Gone(2, StepState::kLost)})),
+              Contains(StartsWith("I1: step 2 was acknowledged")));
+}
+
 TEST(Oracle, WantsNothingOfAStepThatNobodySaved) {
   EXPECT_THAT(Oracle().Violations(Store({Step(3, 7)})), Contains(StartsWith("I4: step 3 was restored")));
 }
@@ -126,12 +146,12 @@ TEST(Oracle, WantsNoStepBackThatWasDiscarded) {
   EXPECT_THAT(oracle.Violations(Store({Step(1, 7), Step(2, 7)})), Contains(StartsWith("I4: step 2 was restored")));
   EXPECT_THAT(oracle.Violations(Store({Step(1, 7), Step(3, 7)})), Contains(StartsWith("I4: step 3 was restored")));
   Oracle rebuilt = oracle;
-  rebuilt.LoseManifest();
+  rebuilt.LoseJournal();
   EXPECT_THAT(rebuilt.Violations(Store({Step(1, 7), Step(2, 7), Step(3, 7)})), IsEmpty());
   EXPECT_THAT(rebuilt.Violations(Store({Step(1, 7), Step(2, 8)})), Contains(StartsWith("I4: step 2 was restored")));
   oracle.Hear(Saving(2, 9));
   oracle.Hear(Saved(2, 9));
-  oracle.LoseManifest();
+  oracle.LoseJournal();
   EXPECT_THAT(oracle.Violations(Store({Step(1, 7), Step(2, 9)})), IsEmpty());
   EXPECT_THAT(oracle.Violations(Store({Step(1, 7), Step(2, 7)})), Contains(StartsWith("I4: step 2 was restored")));
 }
@@ -156,25 +176,39 @@ TEST(Oracle, WantsADamagedStepToBeKnownAndKeptAndNeverRestored) {
   EXPECT_THAT(oracle.Violations(other), Contains(StartsWith("I1: step 2 was acknowledged, and is lost")));
 }
 
-TEST(Oracle, LetsADamagedStepBeForgottenWhereTheManifestIsLost) {
+TEST(Oracle, LetsADamagedStepBeForgottenWhereTheJournalIsLost) {
   Oracle oracle = After({Saving(1, 7), Saved(1, 7), Saving(2, 8), Saved(2, 8), Damaged(1)});
   Seen seen = Store({Gone(1, StepState::kFailed), Step(2, 8)});
   seen.with_shards = {1, 2};
   EXPECT_THAT(oracle.Violations(seen), ElementsAre("I1: step 1 was acknowledged and then damaged, and is failed"));
-  oracle.LoseManifest();
+  oracle.LoseJournal();
   EXPECT_THAT(oracle.Violations(seen), IsEmpty());
   oracle.Hear(Damaged(1));
   EXPECT_THAT(oracle.Violations(seen), ElementsAre("I1: step 1 was acknowledged and then damaged, and is failed"));
 }
 
-TEST(Oracle, LetsAStepThatIsBeingDeletedComeBackWithoutItsMetricsWhereTheManifestIsLost) {
-  Oracle oracle = After({Saving(1, 7), Saved(1, 7), Reporting(1, "bench/score", 0.5), Reported(1, "bench/score", 0.5)});
-  oracle.LoseManifest();
+TEST(Oracle, LetsWhatWasSaidOfAStepBeMissingOrOlderWhereTheJournalIsLost) {
+  Oracle oracle = After({Saving(1, 7), Saved(1, 7), Reporting(1, "bench/score", 0.5), Reported(1, "bench/score", 0.5),
+                         Reporting(1, "bench/score", 0.75), Reported(1, "bench/score", 0.75), Tagging(1, "v1", true),
+                         Tagged(1, "v1", true), Pinning(1, false), Pinned(1, false)});
+  SeenStep older = Step(1, 7, {{"bench/score", 0.5}});
+  older.pinned = true;
+  older.tags = {"v1"};
+  EXPECT_THAT(oracle.Violations(Store({older})),
+              ElementsAre(StartsWith("metrics: step 1"), "pins: step 1 is pinned", "tags: step 1 has v1"));
   EXPECT_THAT(oracle.Violations(Store({Step(1, 7)})), ElementsAre(StartsWith("metrics: step 1")));
-  oracle.Hear(Deleting(1));
-  EXPECT_THAT(oracle.Violations(Store({Step(1, 7)})), ElementsAre(StartsWith("metrics: step 1")));
-  oracle.LoseManifest();
+  oracle.LoseJournal();
+  EXPECT_THAT(oracle.Violations(Store({older})), IsEmpty());
   EXPECT_THAT(oracle.Violations(Store({Step(1, 7)})), IsEmpty());
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7, {{"bench/score", 0.25}})})),
+              ElementsAre(StartsWith("metrics: step 1")));
+  EXPECT_THAT(oracle.Violations(Store({})), Contains(StartsWith("I1: step 1 was acknowledged")));
+  // What was seen since then holds.
+  Seen seen = Store({older});
+  for (const std::string& mark : oracle.MarksOf(seen)) oracle.Hear(mark);
+  EXPECT_THAT(oracle.Violations(seen), IsEmpty());
+  EXPECT_THAT(oracle.Violations(Store({Step(1, 7)})),
+              ElementsAre(StartsWith("metrics: step 1"), "pins: step 1 is not pinned", "tags: step 1 lacks v1"));
 }
 
 TEST(Oracle, WantsMetricsThatWereReported) {

@@ -3,14 +3,16 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "storage/io/check.h"
-#include "storage/manifest/store_layout.h"
+#include "storage/journal/entry.h"
+#include "storage/journal/journal_files.h"
 #include "storage/shard/shard_reader.h"
-#include "tests/crash/disordered_disk.h"
+#include "storage/store/store_layout.h"
 #include "tests/crash/scenarios.h"
 
 namespace tidemark::crash {
@@ -82,71 +84,90 @@ void MakeEmptyFile(FileSystem& files, const std::string& path) {
   Require((*file)->Close());
 }
 
-}  // namespace
+storage::JournalFiles Entries(FileSystem& files) { return {files, storage::StoreLayout(kStore).journal()}; }
 
-Scenario RebuildMissing() {
-  return {.name = "RebuildMissing",
-          .manifest_is_sound = false,
-          .prepare = LiveLong,
-          .damage = [](FileSystem& files) { Require(RemoveTree(files, storage::StoreLayout(kStore).manifest())); },
-          .drive =
-              [](Stage& stage) {
-                stage.Open();
-                stage.Mark(std::string(kManifestIsSound));
-                stage.Save(6, 1);
-                stage.Close();
-              }};
+// Of the journal, all entries after that one.
+void RemoveEntriesAfter(FileSystem& files, storage::EntryNumber number) {
+  const storage::JournalFiles entries = Entries(files);
+  const auto highest = entries.Highest();
+  Require(highest.status());
+  for (storage::EntryNumber last = *highest; last > number; --last) Require(files.RemoveFile(entries.PathOf(last)));
 }
 
-Scenario RebuildDamaged() {
-  return {.name = "RebuildDamaged",
-          .manifest_is_sound = false,
+void RemoveIndex(FileSystem& files) { Require(RemoveTree(files, storage::StoreLayout(kStore).index())); }
+
+// What a process that finds out about the journal on the way does then.
+void OpenAndSave(Stage& stage) {
+  stage.Open();
+  stage.Mark(std::string(kJournalIsSound));
+  stage.Save(6, 1);
+  stage.Close();
+}
+
+}  // namespace
+
+Scenario RebuildWithTheIndex() {
+  return {.name = "RebuildWithTheIndex",
+          .journal_is_sound = false,
+          .prepare = LiveLong,
+          .damage =
+              [](FileSystem& files) {
+                const auto highest = Entries(files).Highest();
+                Require(highest.status());
+                RemoveEntriesAfter(files, *highest - 3);
+              },
+          .drive = OpenAndSave};
+}
+
+Scenario RebuildWithoutJournal() {
+  return {.name = "RebuildWithoutJournal",
+          .journal_is_sound = false,
+          .prepare = LiveLong,
+          .damage = [](FileSystem& files) { Require(RemoveTree(files, storage::StoreLayout(kStore).journal())); },
+          .drive = OpenAndSave};
+}
+
+Scenario RebuildFromShards() {
+  return {.name = "RebuildFromShards",
+          .journal_is_sound = false,
+          .facts_are_lost = true,
           .prepare =
               [](Stage& stage) {
                 LiveLong(stage);
-                stage.Mark(Deleting(4));
+                stage.Mark(Damaged(4));
               },
           .damage =
               [](FileSystem& files) {
-                FlipByte(files, storage::StoreLayout(kStore).manifest() + "/CURRENT", 3);
+                RemoveIndex(files);
+                const auto highest = Entries(files).Highest();
+                Require(highest.status());
+                FlipByte(files, Entries(files).PathOf(*highest / 2), 100);
                 FlipByte(files, ShardOf(files, 4), 0);  // its header, so that it goes to quarantine
               },
-          .drive =
-              [](Stage& stage) {
-                stage.Open();
-                stage.Mark(std::string(kManifestIsSound));
-                stage.Save(6, 1);
-                stage.Close();
-              }};
+          .drive = OpenAndSave};
 }
 
-Scenario Recover() {
-  return {.name = "Recover",
+Scenario Sweep() {
+  const auto last = std::make_shared<storage::EntryNumber>();  // that was there when the process was killed
+  return {.name = "Sweep",
           .prepare =
-              [](Stage& stage) {
+              [last](Stage& stage) {
                 stage.Open();
                 stage.Save(1, 1);
                 stage.Save(2, 1);
                 stage.Close();
-                // Of what follows no record gets to the disk: a crash has come before each commit.
-                DisorderedDisk forgetful(stage.files());
-                forgetful.Drop([](DisorderedDisk::Operation operation, const std::string& path) {
-                  return operation != DisorderedDisk::Operation::kRemove &&
-                         path.find("/manifest/") != std::string::npos && path.ends_with(".log");
-                });
-                Stage killed(stage.disk(), forgetful);
-                killed.Open({.reuse = false});
-                killed.Save(3, 1);
-                killed.Save(4, 1);
-                killed.Save(5, 1);
-                stage.Mark(Deleting(4));
-                stage.Mark(Deleting(5));
+                stage.Open({.reuse = false});
+                *last = stage.LastEntry();
+                for (const int64_t step : {3, 4, 5}) stage.Save(step, 1);
+                // The crash has come before each commit.
+                for (const int64_t step : {3, 4, 5}) stage.Mark(LetGo(step));
               },
           .damage =
-              [](FileSystem& files) {
-                FlipByte(files, ShardOf(files, 4), 0);  // its header: it counts as incomplete
-                // A chunk. Attempts follow each other, so power loss can damage only the last one.
-                FlipByte(files, ShardOf(files, 5), 4096);
+              [last](FileSystem& files) {
+                RemoveIndex(files);
+                FlipByte(files, ShardOf(files, 4), 0);     // its header: it counts as incomplete
+                FlipByte(files, ShardOf(files, 5), 4096);  // a chunk
+                RemoveEntriesAfter(files, *last);
               },
           .drive =
               [](Stage& stage) {
@@ -157,7 +178,7 @@ Scenario Recover() {
 
 Scenario Repair() {
   return {.name = "Repair",
-          .manifest_is_sound = false,
+          .journal_is_sound = false,
           .prepare =
               [](Stage& stage) {
                 stage.Open();
@@ -170,19 +191,19 @@ Scenario Repair() {
           .damage =
               [](FileSystem& files) {
                 const storage::StoreLayout layout(kStore);
-                FlipByte(files, layout.manifest() + "/CURRENT", 3);
-                DamageEntry(files, 1, "model.weight");  // which nobody shares, unlike other chunks there: it stays
-                DamageEntry(files, 2, "model.weight");  // it goes to quarantine
-                FlipByte(files, ShardOf(files, 4), 0);  // its header: the rebuild finds that
-                DamageEntry(files, 5, "model.weight");  // so it does this, in the newest
-                const std::string shard = ShardOf(files, 3);
-                MakeEmptyFile(files, shard.substr(0, shard.rfind('/')) + "/pin.json.tmp");
+                const auto highest = Entries(files).Highest();
+                Require(highest.status());
+                RemoveEntriesAfter(files, *highest - 2);  // of which the index knows
+                DamageEntry(files, 1, "model.weight");    // which nobody shares, unlike other chunks there: it stays
+                DamageEntry(files, 2, "model.weight");    // it goes to quarantine
+                FlipByte(files, ShardOf(files, 4), 0);    // its header
+                DamageEntry(files, 5, "model.weight");
                 MakeEmptyFile(files, layout.identity() + ".tmp");
                 MakeEmptyFile(files, layout.retired());
               },
           .drive =
               [](Stage& stage) {
-                stage.Repair({1, 2});
+                stage.Repair({1, 2, 4, 5});
                 stage.Open();
                 stage.Save(6, 1);
                 stage.Close();

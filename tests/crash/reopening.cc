@@ -1,14 +1,22 @@
 #include "tests/crash/reopening.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "storage/manifest/store_layout.h"
+#include "storage/records/step_catalog.h"
+#include "storage/shard/ids.h"
+#include "storage/store/store_identity.h"
+#include "storage/store/store_journal.h"
+#include "storage/store/store_layout.h"
 #include "tests/crash/small_trainer.h"
 #include "tests/crash/stage.h"
 
@@ -72,10 +80,40 @@ std::set<int64_t> StepsWithShards(storage::FileSystem& files) {
   return steps;
 }
 
+// What a list of steps says, but for why a step is kept.
+std::string TextOf(const std::vector<StepInfo>& steps) {
+  std::string text;
+  for (const StepInfo& info : steps) {
+    absl::StrAppend(&text, info.step, " ", info.attempt, " is ", std::string(StepStateName(info.state)));
+    if (info.pinned) absl::StrAppend(&text, ", pinned '", info.pin_note, "'");
+    for (const std::string& tag : info.tags) absl::StrAppend(&text, ", ", tag);
+    for (const auto& [metric, value] : info.metrics) absl::StrAppend(&text, ", ", metric, " ", value);
+    text += "\n";
+  }
+  return text;
+}
+
+// The same as a process sees it that does not hold the store. nullopt: there is no store yet, or no journal.
+absl::StatusOr<std::optional<std::string>> ReadBeside(storage::FileSystem& files) {
+  const storage::StoreLayout layout(kStore);
+  const auto store = storage::ReadStoreIdentity(files, layout);
+  if (!store.ok()) return std::nullopt;
+  const auto journal = storage::StoreJournal::Open(files, layout, *store, {.warn = [](std::string_view) {}});
+  if (absl::IsNotFound(journal.status())) return std::nullopt;
+  if (!journal.ok()) return journal.status();
+  std::vector<StepInfo> steps;
+  absl::Status status = (*journal)->catalog().ForEach([&](const storage::StepRecord& record) {
+    steps.push_back(record.info);
+    return true;
+  });
+  if (!status.ok()) return status;
+  return TextOf(steps);
+}
+
 class Run {
  public:
-  Run(storage::SimulatedDisk& disk, storage::FileSystem& files, Oracle oracle)
-      : disk_(disk), files_(files), oracle_(std::move(oracle)) {}
+  Run(storage::SimulatedDisk& disk, storage::FileSystem& files, Oracle oracle, bool journal_is_sound)
+      : disk_(disk), files_(files), oracle_(std::move(oracle)), journal_is_sound_(journal_is_sound) {}
 
   // Each returns whether there is any sense in going on.
   bool Open();
@@ -95,28 +133,81 @@ class Run {
     return status.ok();
   }
 
+  // That the journal is the one that the crash has left, and a reader has seen what the trainer sees now. A journal
+  // that was made anew is looked at all the same, to see whether anything is lost.
+  void CheckJournal(const absl::StatusOr<std::optional<std::string>>& read, size_t warnings_before);
+
+  void CheckNothingIsLeft();
+
   storage::SimulatedDisk& disk_;
   storage::FileSystem& files_;
   Oracle oracle_;
+  bool journal_is_sound_ = true;
   Reopening result_;
   SmallTrainer trainer_;
   std::unique_ptr<AsyncCheckpointer> checkpointer_;
 };
 
 bool Run::Open() {
+  const auto read = ReadBeside(files_);
+  const size_t warnings_before = result_.warnings.size();
   auto opened = OpenOrderly(files_, SmallOptions(&result_.warnings));
   if (!Fine("opening", opened.status())) return false;
   checkpointer_ = *std::move(opened);
-  Mark(std::string(kManifestIsSound));
-  // Takes in what workers have left.
-  return Fine("I5: tidying up", checkpointer_->Tidy());
+  Mark(std::string(kJournalIsSound));
+  if (journal_is_sound_) CheckJournal(read, warnings_before);
+  journal_is_sound_ = true;
+  // Takes in what others have appended, and removes what is left of unfinished saves.
+  if (!Fine("I5: tidying up", checkpointer_->Tidy())) return false;
+  CheckNothingIsLeft();
+  return true;
+}
+
+void Run::CheckJournal(const absl::StatusOr<std::optional<std::string>>& read, size_t warnings_before) {
+  for (size_t i = warnings_before; i < result_.warnings.size(); ++i) {
+    if (result_.warnings[i].find("the journal cannot be read and is made anew") == std::string::npos) continue;
+    return result_.violations.push_back("a crash alone has broken the journal: " + result_.warnings[i]);
+  }
+  if (!Fine("reading beside the trainer", read.status())) return;
+  const auto steps = checkpointer_->Steps();
+  if (!Fine("listing the steps", steps.status())) return;
+  const std::string text = TextOf(*steps);
+  if (read->value_or("") == text) return;
+  result_.violations.push_back(
+      absl::StrCat("a reader saw\n", read->value_or("no journal"), "before the trainer, which sees\n", text));
+}
+
+// In steps/ there is nothing but the steps' attempts, and deleted ones that others refer to.
+void Run::CheckNothingIsLeft() {
+  const auto store = storage::ReadStoreIdentity(disk_, storage::StoreLayout(kStore));
+  if (!Fine("reading store.json", store.status())) return;
+  const storage::StoreLayout layout(kStore);
+  const auto journal = storage::StoreJournal::Open(disk_, layout, *store, {.warn = [](std::string_view) {}});
+  if (!Fine("reading beside the trainer", journal.status())) return;
+  const storage::StepCatalog& catalog = (*journal)->catalog();
+  const auto deletions = catalog.Deletions();
+  const auto folders = disk_.ListDirectory(layout.steps());
+  if (!Fine("listing the deletions", deletions.status()) || !Fine("listing steps/", folders.status())) return;
+  for (const storage::DirectoryEntry& folder : *folders) {
+    const auto parsed = storage::ParseStepFolderName(folder.name);
+    const bool is_deleted = parsed && std::any_of(deletions->begin(), deletions->end(), [&](const auto& deletion) {
+                              return deletion.attempt == parsed->attempt;
+                            });
+    if (is_deleted && catalog.IsReferenced(parsed->attempt).value_or(false)) continue;
+    if (parsed) {
+      const auto record = catalog.Find(parsed->step);
+      if (!Fine("finding a step", record.status())) return;
+      if (record->has_value() && (*record)->info.attempt == storage::ToHex(parsed->attempt.bytes)) continue;
+    }
+    result_.violations.push_back(absl::StrCat("leftover: ", folder.name, " is in steps/, and no step needs it"));
+  }
 }
 
 bool Run::LookAround() {
   auto seen = Look(*checkpointer_, oracle_, trainer_);
   if (!Fine("listing the steps", seen.status())) return false;
   seen->with_shards = StepsWithShards(disk_);
-  result_.violations = oracle_.Violations(*seen);
+  for (std::string& violation : oracle_.Violations(*seen)) result_.violations.push_back(std::move(violation));
   if (!result_.violations.empty()) return false;
   for (const std::string& mark : oracle_.MarksOf(*seen)) Mark(mark);
   return true;
@@ -144,10 +235,11 @@ bool Run::Close() { return Fine("closing", std::exchange(checkpointer_, nullptr)
 
 }  // namespace
 
-Reopening Reopen(storage::SimulatedDisk& disk, storage::FileSystem& files, Oracle oracle, bool again) {
-  Run run(disk, files, std::move(oracle));
+Reopening Reopen(storage::SimulatedDisk& disk, storage::FileSystem& files, Oracle oracle,
+                 const ReopeningOptions& options) {
+  Run run(disk, files, std::move(oracle), options.journal_is_sound);
   const bool sound = run.Open() && run.LookAround() && run.SaveNext() && run.Close();
-  if (sound && again && run.Open() && run.LookAround()) run.Close();
+  if (sound && options.again && run.Open() && run.LookAround()) run.Close();
   return std::move(run.result());
 }
 

@@ -7,12 +7,24 @@
 #include <utility>
 #include <vector>
 
-#include "absl/synchronization/notification.h"
+#include "storage/io/check.h"
+#include "storage/journal/journal_files.h"
+#include "storage/store/store_layout.h"
 #include "tests/crash/failing_disk.h"
 #include "tests/crash/kept_steps.h"
 
 namespace tidemark::crash {
 namespace {
+
+// A folder of the journal's entries.
+constexpr const char* kEntries = "/journal/0000/";
+
+// The folder of that entry, which has none yet.
+void RemoveFolderOf(storage::FileSystem& files, storage::EntryNumber number) {
+  const std::string folder = storage::JournalFiles(files, storage::StoreLayout(kStore).journal()).FolderOf(number);
+  const absl::Status status = RemoveTree(files, folder);
+  storage::Check(status.ok(), "the journal's next folder could not be removed");
+}
 
 // What a run may ask of a store, in any order that its seed gives.
 class RandomLife {
@@ -63,14 +75,14 @@ class RandomLife {
     stage_.LetGoOf(due);
     if (untag) {
       tags_.erase({step, name});
-      stage_.AskToTag(step, name, false);
+      stage_.TagAsTool(step, name, false);
     } else if (tag) {
       tags_.emplace(step, name);
-      stage_.AskToTag(step, name, true);
+      stage_.TagAsTool(step, name, true);
     } else {
       if (!pin) std::erase_if(tags_, [step = step](const auto& other) { return other.first == step; });
       if (Chance(2)) {
-        stage_.AskToPin(step, pin);
+        stage_.PinAsTool(step, pin);
       } else {
         stage_.Pin(step, pin);
       }
@@ -97,7 +109,7 @@ class RandomLife {
       case 0:
         return stage_.Report(Any(), "bench", static_cast<double>(content));
       case 1:
-        stage_.Deliver(Any(), "validation", static_cast<double>(content));
+        stage_.ReportAsWorker(Any(), "validation", static_cast<double>(content));
         return stage_.Tidy();
       case 2:
       case 3:
@@ -150,6 +162,29 @@ Scenario SaveSteps() {
               }};
 }
 
+Scenario CrossFolders() {
+  return {.name = "CrossFolders",
+          .prepare =
+              [](Stage& stage) {
+                stage.Open();
+                stage.Save(1, 1);
+                stage.FillJournal(62);
+                stage.Close();
+              },
+          // There was no room to make it ahead.
+          .damage = [](storage::FileSystem& files) { RemoveFolderOf(files, 65); },
+          .drive =
+              [](Stage& stage) {
+                stage.Open();  // entry 63
+                stage.Save(2, 1);
+                stage.ReportAsWorker(2, "validation", 0.5);  // the first of a folder
+                stage.Tidy();
+                stage.Save(3, 1);
+                stage.Pin(2, true);
+                stage.Close();
+              }};
+}
+
 Scenario Overwrite() {
   const CheckpointerOptions plain{.compression = Compression::kNone};
   return {.name = "Overwrite",
@@ -184,12 +219,12 @@ Scenario ReportMetrics() {
               [](Stage& stage) {
                 stage.Open();
                 stage.Report(1, "bench", 0.5);
-                stage.Deliver(2, "validation", 0.25);
-                stage.Deliver(1, "validation", 0.125);
+                stage.ReportAsWorker(2, "validation", 0.25);
+                stage.ReportAsWorker(1, "validation", 0.125);
                 stage.Tidy();
                 stage.ReportTogether(1, "first", {{"bench", 0.75}, {"health", 2}, {"test", 3}});
-                stage.Deliver(2, "validation", 2.5);
-                stage.Deliver(2, "test", 1.5);  // both rows at once
+                stage.ReportAsWorker(2, "validation", 2.5);
+                stage.ReportAsWorker(2, "test", 1.5);  // both rows at once
                 stage.Tidy();
                 stage.Close();
               }};
@@ -203,7 +238,7 @@ Scenario PinSteps() {
                 stage.Save(1, 1);
                 stage.Save(2, 1);
                 stage.Pin(2, true);
-                stage.AskToTag(2, "v1", true);
+                stage.TagAsTool(2, "v1", true);
                 stage.Tidy();
                 stage.Close();
               },
@@ -212,12 +247,12 @@ Scenario PinSteps() {
               [](Stage& stage) {
                 stage.Open();
                 stage.Pin(1, true);
-                stage.AskToTag(2, "v1", false);  // from there
-                stage.AskToTag(1, "v1", true);   // to here
-                stage.AskToTag(2, "v2", true);
+                stage.TagAsTool(2, "v1", false);  // from there
+                stage.TagAsTool(1, "v1", true);   // to here
+                stage.TagAsTool(2, "v2", true);
                 stage.Tidy();
                 stage.Save(2, 2);
-                stage.AskToTag(2, "v2", false);
+                stage.TagAsTool(2, "v2", false);
                 stage.Tidy();
                 stage.Pin(1, false);  // whose tag goes, too
                 stage.Pin(2, false);
@@ -225,8 +260,8 @@ Scenario PinSteps() {
               }};
 }
 
-Scenario AskByInbox() {
-  return {.name = "AskByInbox",
+Scenario AskAsTool() {
+  return {.name = "AskAsTool",
           .prepare =
               [](Stage& stage) {
                 stage.Open();
@@ -238,14 +273,14 @@ Scenario AskByInbox() {
           .drive =
               [](Stage& stage) {
                 stage.Open();
-                stage.AskToPin(1, true);
-                stage.AskToPin(3, false);
+                stage.PinAsTool(1, true);
+                stage.PinAsTool(3, false);
                 stage.AskToDelete(2);  // to which others refer
                 stage.ExpectGone({2});
-                stage.AskToPin(1, false);
-                stage.AskToPin(1, true);
-                stage.AskToPin(4, true);
-                stage.AskToPin(4, false);
+                stage.PinAsTool(1, false);
+                stage.PinAsTool(1, true);
+                stage.PinAsTool(4, true);
+                stage.PinAsTool(4, false);
                 stage.AskToDelete(3);
                 stage.Close();
               }};
@@ -303,6 +338,32 @@ Scenario RetainLeased() {
               }};
 }
 
+Scenario RetainOnAFullDisk() {
+  return {.name = "RetainOnAFullDisk",
+          .prepare =
+              [](Stage& stage) {
+                stage.Open({.reuse = false});
+                for (const int64_t step : {1, 2, 3, 4}) stage.Save(step, 1);
+                stage.Tidy();
+                stage.Close();
+              },
+          .damage = nullptr,
+          .drive =
+              [](Stage& stage) {
+                FailingDisk full(stage.disk());
+                Stage crowded(stage.disk(), full.files());
+                crowded.Open({.reuse = false});
+                full.Fill();
+                crowded.SaveInVain(5, 1);
+                crowded.Delete(1);
+                crowded.DiscardAfter(2, {4, 3});
+                full.Heal();
+                crowded.Save(3, 2);
+                crowded.Tidy();
+                crowded.Close();
+              }};
+}
+
 Scenario SaveOnAFailingDisk() {
   return {.name = "SaveOnAFailingDisk",
           .prepare =
@@ -314,7 +375,6 @@ Scenario SaveOnAFailingDisk() {
           .damage = nullptr,
           .drive =
               [](Stage& stage) {
-                absl::Notification promised;
                 FailingDisk failing(stage.disk());
                 Stage unlucky(stage.disk(), failing.files());
                 unlucky.Open();
@@ -324,14 +384,16 @@ Scenario SaveOnAFailingDisk() {
                 unlucky.SaveInVain(3, 1);
                 failing.FailOnce("SyncDirectory", "/steps", absl::ResourceExhaustedError("ENOSPC"));
                 unlucky.SaveInVain(4, 1);
-                failing.FailOnce("SyncData", ".log", absl::ResourceExhaustedError("ENOSPC"));
-                unlucky.SaveInVain(2, 2);
+                failing.FailOnceIn("SyncData", kEntries, absl::ResourceExhaustedError("ENOSPC"));
+                unlucky.SaveInVain(3, 2);
+                failing.FailOnceIn("SyncData", kEntries, absl::InternalError("EIO"));
+                unlucky.Save(3, 3);  // as another attempt
+                failing.FailOnceIn("SyncDirectory", kEntries, absl::InternalError("EIO"));
+                unlucky.Save(2, 2);  // its entry is settled by another one
+                failing.FailIn("SyncDirectory", kEntries, absl::InternalError("EIO"));
+                unlucky.SaveIntoTheUnknown(2, 3);  // the next append finds out
                 failing.Heal();
-                // This one finds the last one committed, whose old file goes on another thread then.
-                failing.Hold("Rename", "/retired.tmk", promised);
-                unlucky.Save(5, 1);
-                promised.Notify();
-                unlucky.Tidy();
+                unlucky.Save(5, 1);  // it is committed with this one, and what it replaces goes
                 unlucky.Close();
               }};
 }
@@ -351,19 +413,18 @@ Scenario DeleteAfterFailedSaves() {
                 FailingDisk failing(stage.disk());
                 Stage unlucky(stage.disk(), failing.files());
                 unlucky.Open();
-                // Each leaves a whole attempt in steps/.
                 failing.FailOnce("SyncDirectory", "/steps", absl::ResourceExhaustedError("ENOSPC"));
                 unlucky.SaveInVain(1, 2);
                 unlucky.AskToDelete(1);
                 unlucky.ExpectGone({1});
-                failing.FailOnce("WriteAt", ".log", absl::ResourceExhaustedError("ENOSPC"));
-                unlucky.SaveInVain(2, 2);  // with the pin
+                failing.FailIn("SyncDirectory", kEntries, absl::ResourceExhaustedError("ENOSPC"));
+                unlucky.SaveIntoTheUnknown(2, 2);  // with the pin
+                failing.Heal();
                 unlucky.Tidy();
                 unlucky.Pin(2, false);
                 failing.FailOnce("SyncDirectory", "/steps", absl::ResourceExhaustedError("ENOSPC"));
                 unlucky.SaveInVain(7, 1);
                 unlucky.Save(5, 1);
-                stage.disk().Mark(LetGo(7));  // a later save has taken its place
                 failing.FailOnce("SyncDirectory", "/steps", absl::ResourceExhaustedError("ENOSPC"));
                 unlucky.SaveInVain(3, 2);
                 unlucky.Report(3, "bench", 0.5);  // on the attempt that there is
@@ -386,7 +447,6 @@ Scenario GoBack() {
                 Stage back(stage.disk(), failing.files());
                 back.Open();
                 back.Save(6, 1);
-                // Leaves a whole attempt in steps/.
                 failing.FailOnce("SyncDirectory", "/steps", absl::ResourceExhaustedError("ENOSPC"));
                 back.SaveInVain(7, 1);
                 back.DiscardAfter(4, {6, 5});
@@ -423,8 +483,12 @@ Scenario CloseAndReopen() {
                 stage.Open();
                 stage.Save(3, 1);
                 stage.Close();
-                stage.Open();
-                stage.Close();
+                // So often that RocksDB compacts.
+                for (int i = 0; i < 4; ++i) {
+                  stage.Open();
+                  stage.Pin(3, i % 2 == 0);
+                  stage.Close();
+                }
               }};
 }
 

@@ -1,18 +1,20 @@
 #include "tests/crash/stage.h"
 
 #include <utility>
+#include <vector>
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "fmt/format.h"
 #include "gtest/gtest.h"
 #include "rocksdb/env.h"
 #include "storage/io/check.h"
-#include "storage/manifest/inbox.h"
-#include "storage/manifest/repair.h"
-#include "storage/manifest/request_inbox.h"
-#include "storage/manifest/retention.h"
-#include "storage/manifest/store.h"
-#include "storage/manifest/store_identity.h"
+#include "storage/journal/journal_files.h"
+#include "storage/retention/retention.h"
+#include "storage/store/repair.h"
+#include "storage/store/step_changes.h"
+#include "storage/store/store.h"
+#include "storage/store/store_identity.h"
 #include "tests/crash/oracle.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
 #include "tests/snapshot/observers.h"
@@ -58,7 +60,7 @@ CheckpointerOptions SmallOptions(std::vector<std::string>* warnings) {
   options.tuning.io = IoBackend::kThreads;
   options.tuning.io_depth = 1;
   options.tuning.background_nice = 0;
-  options.tuning.inbox_poll_interval = absl::InfiniteDuration();
+  options.tuning.poll_interval = absl::InfiniteDuration();
   options.tuning.scrub_bytes_per_second_max = 0;
   options.observer = ObserverOf({.warning = [warnings](std::string_view line) {
     if (warnings != nullptr) warnings->emplace_back(line);
@@ -73,8 +75,6 @@ absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> OpenOrderly(storage::FileSyst
   machine.now = [] { return absl::FromUnixSeconds(1'800'000'000); };
   return CheckpointerOnFileSystem::Open(machine, std::move(options));
 }
-
-Stage::~Stage() { gate_.Open(); }
 
 void Stage::Expect(const absl::Status& status, std::string_view what) {
   if (!status.ok()) ADD_FAILURE() << what << ": " << status;
@@ -95,9 +95,7 @@ void Stage::Open(const CheckpointerOptions& options) {
                                    },
                                .warning = [](std::string_view) {}});
   if (options.compression == Compression::kNone) small.compression = Compression::kNone;
-  // Retention notes why a step stays, and does so in the midst of what comes next where nobody waits for it.
-  retains_ = small.retention.any();
-  if (retains_) {
+  if (small.retention.any()) {
     small.retention.keep = [this](const StepInfo&) {
       gate_.Pass();
       return false;
@@ -107,7 +105,7 @@ void Stage::Open(const CheckpointerOptions& options) {
   Expect(opened.status(), "open");
   storage::Check(opened.ok(), "a scenario could not open its store");
   checkpointer_ = *std::move(opened);
-  if (retains_) Tidy();
+  Tidy();
 }
 
 absl::Status Stage::TrySave(int64_t step, int64_t content) {
@@ -127,8 +125,7 @@ void Stage::Save(int64_t step, int64_t content, const std::vector<int64_t>& goin
   Expect(TrySave(step, content), "save");
   LetGoOf(going);
   gate_.Open();
-  // Also where nothing goes.
-  if (retains_) ExpectGone(going);
+  ExpectGone(going);
 }
 
 void Stage::LetGoOf(const std::vector<int64_t>& going) {
@@ -157,7 +154,17 @@ void Stage::ExpectGone(const std::vector<int64_t>& going) {
 }
 
 void Stage::SaveInVain(int64_t step, int64_t content) {
-  if (TrySave(step, content).ok()) ADD_FAILURE() << "a save was committed that could not be";
+  const absl::Status status = TrySave(step, content);
+  if (status.ok() || absl::IsUnknown(status)) ADD_FAILURE() << "a save was not refused: " << status;
+  disk_.Mark(Refused(step, content));
+  Tidy();
+}
+
+void Stage::SaveIntoTheUnknown(int64_t step, int64_t content) {
+  const absl::Status status = TrySave(step, content);
+  if (!absl::IsUnknown(status)) ADD_FAILURE() << "it is known what became of a save: " << status;
+  // As in Tidy, for which the disk may be too bad. The first one may come in the round that the save has asked for.
+  for (int i = 0; i < 2; ++i) checkpointer_->RetentionPlan().IgnoreError();
 }
 
 void Stage::Report(int64_t step, const std::string& evaluator, double value) {
@@ -165,6 +172,7 @@ void Stage::Report(int64_t step, const std::string& evaluator, double value) {
   disk_.Mark(Reporting(step, metric, value));
   Expect(checkpointer_->ReportMetrics(step, evaluator, {{"score", value}}).Wait(), "report");
   disk_.Mark(Reported(step, metric, value));
+  Tidy();
 }
 
 void Stage::ReportTogether(int64_t step, const std::string& first, const std::map<std::string, double>& behind) {
@@ -182,43 +190,76 @@ void Stage::ReportTogether(int64_t step, const std::string& first, const std::ma
   // Not before the last one, whose writes go on beside this thread: the log would differ from run to run.
   disk_.Mark(Reported(step, first_metric, 1));
   for (const auto& [evaluator, value] : behind) disk_.Mark(Reported(step, evaluator + "/score", value));
-}
-
-void Stage::Deliver(int64_t step, const std::string& evaluator, double value) {
-  const storage::StoreLayout layout(kStore);
-  auto store = storage::ReadStoreIdentity(files_, layout);
-  const auto attempt = AttemptOf(step);
-  Expect(store.status(), "read the store's id");
-  if (!store.ok() || !attempt) return;
-  storage::MetricReport report{.store = *store, .step = step, .attempt = *attempt};
-  report.evaluation = {.evaluator = evaluator, .worker = "worker", .metrics = {{"score", value}}};
-  const std::string metric = evaluator + "/score";
-  disk_.Mark(Reporting(step, metric, value));
-  Expect(storage::DeliverReport(files_, layout, report), "deliver");
-  disk_.Mark(Reported(step, metric, value));
+  Tidy();
 }
 
 void Stage::Pin(int64_t step, bool pin) {
   disk_.Mark(Pinning(step, pin));
   Expect(pin ? checkpointer_->Pin(step, "a good one") : checkpointer_->Unpin(step), "pin");
   disk_.Mark(Pinned(step, pin));
+  Tidy();
 }
 
-void Stage::AskToPin(int64_t step, bool pin) {
+void Stage::Append(storage::StoreJournal::Compose compose) {
+  const storage::StoreLayout layout(kStore);
+  const auto store = storage::ReadStoreIdentity(files_, layout);
+  Expect(store.status(), "read the store's id");
+  if (!store.ok()) return;
+  const auto journal = storage::StoreJournal::Open(files_, layout, *store, {.warn = [](std::string_view) {}});
+  Expect(journal.status(), "open the journal beside the trainer");
+  if (journal.ok()) Expect((*journal)->Change(compose), "append to the journal beside the trainer");
+}
+
+void Stage::ReportAsWorker(int64_t step, const std::string& evaluator, double value) {
+  const std::string metric = evaluator + "/score";
+  disk_.Mark(Reporting(step, metric, value));
+  std::vector<storage::ReportOutcome> outcomes;
+  Append([&](const storage::StepCatalog& catalog) -> absl::StatusOr<storage::Facts> {
+    const auto record = catalog.Find(step);
+    if (!record.ok() || !record->has_value()) return absl::NotFoundError("there is no such step");
+    const storage::EvaluationFact report{
+        .step = step,
+        .attempt = (*record)->info.attempt,
+        .evaluation = {.evaluator = evaluator, .worker = "worker", .metrics = {{"score", value}}}};
+    return ReportFacts(catalog, {&report, 1}, outcomes);
+  });
+  for (const storage::ReportOutcome& outcome : outcomes) Expect(outcome.status, "report as a worker");
+  disk_.Mark(Reported(step, metric, value));
+}
+
+void Stage::PinAsTool(int64_t step, bool pin) {
   disk_.Mark(Pinning(step, pin));
-  Ask(pin ? storage::StoreRequest::Kind::kPin : storage::StoreRequest::Kind::kUnpin, step);
+  Append([&](const storage::StepCatalog& catalog) {
+    return pin ? PinFacts(catalog, step, "asked for", std::nullopt) : UnpinFacts(catalog, step, std::nullopt);
+  });
   disk_.Mark(Pinned(step, pin));
 }
 
-void Stage::AskToTag(int64_t step, const std::string& name, bool tag) {
+void Stage::TagAsTool(int64_t step, const std::string& name, bool tag) {
   disk_.Mark(Tagging(step, name, tag));
-  Ask(tag ? storage::StoreRequest::Kind::kTag : storage::StoreRequest::Kind::kUntag, step, name);
+  Append([&](const storage::StepCatalog& catalog) {
+    return tag ? TagFacts(catalog, step, name, std::nullopt) : UntagFacts(catalog, step, name, std::nullopt);
+  });
   disk_.Mark(Tagged(step, name, tag));
+}
+
+void Stage::Delete(int64_t step) {
+  LetGoOf({step});
+  Expect(checkpointer_->Delete(step, "not wanted"), "delete");
+  ExpectGone({step});
 }
 
 void Stage::AskToDelete(int64_t step) {
   LetGoOf({step});
-  Ask(storage::StoreRequest::Kind::kDelete, step);
+  const auto attempt = AttemptOf(step);
+  if (!attempt) return;
+  const storage::DeletionRequestFact request{.id = fmt::format("{:032x}", ++asked_),
+                                             .step = step,
+                                             .attempt = storage::ToHex(attempt->bytes),
+                                             .reason = "asked for",
+                                             .asker = "somebody",
+                                             .asked = absl::FromUnixSeconds(1'800'000'000 + asked_)};
+  Append([&](const storage::StepCatalog& catalog) { return DeletionRequestFacts(catalog, request); });
 }
 
 void Stage::DiscardAfter(int64_t after, const std::vector<int64_t>& going) {
@@ -260,22 +301,6 @@ void Stage::PruneAfter(int64_t after, const std::vector<int64_t>& going) {
   }
 }
 
-void Stage::Ask(storage::StoreRequest::Kind kind, int64_t step, const std::string& text) {
-  const storage::StoreLayout layout(kStore);
-  const auto store = storage::ReadStoreIdentity(files_, layout);
-  const auto attempt = AttemptOf(step);
-  Expect(store.status(), "read the store's id");
-  if (!store.ok() || !attempt) return;
-  const storage::StoreRequest request{.kind = kind,
-                                      .store = *store,
-                                      .step = step,
-                                      .attempt = *attempt,
-                                      .text = text,
-                                      .asker = "somebody",
-                                      .asked = absl::FromUnixSeconds(1'800'000'000 + ++asked_)};
-  Expect(storage::DeliverRequest(files_, layout, request).status(), "ask");
-}
-
 std::optional<storage::AttemptId> Stage::AttemptOf(int64_t step) {
   const auto steps = checkpointer_->Steps();
   Expect(steps.status(), "list the steps");
@@ -296,10 +321,24 @@ void Stage::Lease(int64_t step) {
       {.step = step, .attempt = *attempt, .evaluator = "validation", .holder = "worker", .expiry = absl::Minutes(1)});
   Expect(lease.status(), "lease");
   if (lease.ok()) leases_[step] = *std::move(lease);
-  if (retains_) Tidy();
+  Tidy();
 }
 
-void Stage::Tidy() { Expect(checkpointer_->Tidy(), "tidy"); }
+void Stage::Tidy() {
+  // The round that a save has asked for comes before this one, which makes files for the journal as well.
+  Expect(checkpointer_->RetentionPlan().status(), "plan");
+  Expect(checkpointer_->Tidy(), "tidy");
+}
+
+storage::EntryNumber Stage::LastEntry() {
+  const auto highest = storage::JournalFiles(disk_, storage::StoreLayout(kStore).journal()).Highest();
+  Expect(highest.status(), "look for the journal's last entry");
+  return highest.value_or(0);
+}
+
+void Stage::FillJournal(storage::EntryNumber entries) {
+  for (bool pin = true; LastEntry() < entries || !pin; pin = !pin) Pin(steps_.begin()->first, pin);
+}
 
 void Stage::Close() {
   Expect(checkpointer_->Close(), "close");
@@ -312,7 +351,7 @@ void Stage::Repair(const std::set<int64_t>& damaged) {
   // Steps are read as soon as the store is open.
   options.progress = [&, open = false](const storage::RepairProgress&) mutable {
     if (std::exchange(open, true)) return;
-    Mark(std::string(kManifestIsSound));
+    Mark(std::string(kJournalIsSound));
     for (const int64_t step : damaged) Mark(Damaged(step));
   };
   const auto report = storage::RepairStore(files_, options);

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -20,9 +21,11 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "storage/io/file_system.h"
-#include "storage/manifest/lease.h"
-#include "storage/manifest/store_request.h"
+#include "storage/journal/entry.h"
+#include "storage/records/fact.h"
 #include "storage/shard/ids.h"
+#include "storage/store/lease.h"
+#include "storage/store/store_journal.h"
 #include "tests/crash/small_trainer.h"
 #include "tests/storage/io/simulated_disk.h"
 #include "tidemark/async_checkpointer.h"
@@ -39,12 +42,12 @@ CheckpointerOptions SmallOptions(std::vector<std::string>* warnings = nullptr);
 // own: all of that comes after everything else that is done to the disk here, and before this returns.
 absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> OpenOrderly(storage::FileSystem& files, CheckpointerOptions options);
 
-// Owned by one thread. What fails fails the test.
+// Owned by one thread. What fails fails the test. Each call ends when the housekeeper has nothing left to do.
 class Stage {
  public:
   // `files`: the disk, or what stands in front of it. Marks go to `disk`.
   Stage(storage::SimulatedDisk& disk, storage::FileSystem& files) : disk_(disk), files_(files) {}
-  ~Stage();
+  ~Stage() { gate_.Open(); }
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
 
@@ -60,32 +63,39 @@ class Stage {
   // Around operations after which retention must have deleted `going`: before, and after.
   void LetGoOf(const std::vector<int64_t>& going);
   void ExpectGone(const std::vector<int64_t>& going);
-  // A save that cannot be committed: what of it is on the disk is not known.
+  // A save that is refused: nothing of it is there, now or later.
   void SaveInVain(int64_t step, int64_t content);
+  // A save of which it is not known whether it is committed.
+  void SaveIntoTheUnknown(int64_t step, int64_t content);
   // Of a metric "score", by the trainer.
   void Report(int64_t step, const std::string& evaluator, double value);
   // The same of evaluators that report while the row of `first`, which is 1, is recorded: they are recorded at once.
   void ReportTogether(int64_t step, const std::string& first, const std::map<std::string, double>& behind);
-  // By a worker, into the inbox; Tidy takes it in.
-  void Deliver(int64_t step, const std::string& evaluator, double value);
   void Pin(int64_t step, bool pin);
-  // The same by somebody else, into the inbox; Tidy carries it out. From its delivery on it is promised.
-  void AskToPin(int64_t step, bool pin);
-  // The same of a name that the step has or has not.
-  void AskToTag(int64_t step, const std::string& name, bool tag);
-  // The step may go from now on; ExpectGone sees to it that it has.
+  // What other processes append to the journal beside the trainer, which is promised when they have. Tidy has the
+  // trainer look at it.
+  void ReportAsWorker(int64_t step, const std::string& evaluator, double value);
+  void PinAsTool(int64_t step, bool pin);
+  void TagAsTool(int64_t step, const std::string& name, bool tag);
+  // By the trainer, with the step's files.
+  void Delete(int64_t step);
+  // Asks the trainer to delete the step, which may be gone from now on; ExpectGone sees to it that it is.
   void AskToDelete(int64_t step);
   // The run goes back to a step. All behind it, `going`, the highest first, must be gone with their files then.
   void DiscardAfter(int64_t after, const std::vector<int64_t>& going);
-  // As a person does whose store is closed, with one step in each batch of the manifest.
+  // As a person does whose store is closed, with one step in each entry of the journal.
   void PruneAfter(int64_t after, const std::vector<int64_t>& going);
   // As an evaluator on this machine does, until it is released: retention must not delete the step meanwhile.
   void Lease(int64_t step);
   void Release(int64_t step) { leases_.erase(step); }
   void Tidy();
+  // Appends, until the journal has so many entries, what in the end changes nothing.
+  void FillJournal(storage::EntryNumber entries);
+  // The number of the journal's last entry.
+  storage::EntryNumber LastEntry();
   void Close();
-  // As a person does who repairs a store that is closed. `damaged`: the steps that the manifest knows of once it is
-  // open and that the repair must name as lost, with no other. RocksDB has nothing to compact yet; see OpenOrderly.
+  // As a person does who repairs a store that is closed. `damaged`: the steps that are known once the store is open,
+  // and that the repair must name as lost, with no other. RocksDB has nothing to compact yet; see OpenOrderly.
   void Repair(const std::set<int64_t>& damaged);
 
   // Those that this stage has saved, and that are not deleted, with their contents.
@@ -94,11 +104,12 @@ class Stage {
  private:
   absl::Status TrySave(int64_t step, int64_t content);
   void Expect(const absl::Status& status, std::string_view what);
-  void Ask(storage::StoreRequest::Kind kind, int64_t step, const std::string& text = "asked for");
+  // As a process that does not hold the store.
+  void Append(storage::StoreJournal::Compose compose);
   // Of the step as it is listed now; nothing fails the test.
   std::optional<storage::AttemptId> AttemptOf(int64_t step);
 
-  // Retention does not look at the steps before what is promised of a save is in the log.
+  // Retention does not look at the steps before what is promised is in the log.
   class Gate {
    public:
     void Shut() { Set(true); }
@@ -129,7 +140,6 @@ class Stage {
   // Called on the housekeeping thread once the next row is recorded; null: nothing is.
   std::function<void()> next_report_;
   int64_t asked_ = 0;  // so many requests
-  bool retains_ = false;
   Gate gate_;
   std::unique_ptr<AsyncCheckpointer> checkpointer_;
 };

@@ -15,12 +15,12 @@
 #include "eval/store_follower.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "storage/manifest/inbox.h"
 #include "tests/snapshot/observers.h"
+#include "tests/snapshot/other_process.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
-#include "tests/storage/manifest/test_store.h"
+#include "tests/storage/store/test_store.h"
 
 namespace tidemark {
 
@@ -71,15 +71,18 @@ class FollowingStore : public testing::Test {
                               }})
         .Run();
   }
-  // The only row of a step once the reports are taken in.
+  // The only row of a step that the holder of the store has by now.
   Evaluation RowOf(int64_t step) {
-    EXPECT_THAT(storage::CollectInbox(files_, *store_, [](std::string_view line) { ADD_FAILURE() << line; }).error,
-                storage::IsOk());
-    auto record = store_->manifest().Find(step);
+    EXPECT_THAT(store_->Look(), storage::IsOk());
+    auto record = store_->catalog().Find(step);
     EXPECT_TRUE(record.ok() && record->has_value());
     const std::vector<Evaluation>& rows = (*record)->info.evaluations;
     EXPECT_EQ(rows.size(), 1u) << "step " << step;
     return rows.empty() ? Evaluation{} : rows[0];
+  }
+  absl::Status ReportBySomebodyElse(int64_t step, Evaluation row) {
+    row.evaluator = "validation";
+    return OtherProcess(options_.directory).Report(step, std::move(row));
   }
   std::unique_ptr<storage::Lease> LeaseBySomebodyElse(const storage::ShardIdentity& identity) {
     storage::LeaseObserver other(files_, store_->layout(), storage::ThisMachine(), [this] { return now_; });

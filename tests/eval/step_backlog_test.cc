@@ -1,16 +1,14 @@
 #include "eval/step_backlog.h"
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "storage/manifest/manifest.h"
+#include "storage/store/memory_catalog.h"
 #include "tests/storage/io/status_matchers.h"
-#include "tests/storage/io/test_directory.h"
 
 namespace tidemark {
 namespace {
@@ -21,13 +19,6 @@ using testing::IsEmpty;
 
 class StepBacklogTest : public testing::Test {
  protected:
-  void SetUp() override {
-    auto manifest =
-        storage::Manifest::Create(storage::PosixFileSystem(), directory_ / "manifest", storage::StoreId{{7}});
-    ASSERT_THAT(manifest, IsOk());
-    manifest_ = *std::move(manifest);
-  }
-
   static storage::StepRecord Record(int64_t step, uint8_t sequence) {
     storage::StepRecord record;
     record.info.step = step;
@@ -36,8 +27,13 @@ class StepBacklogTest : public testing::Test {
     return record;
   }
   // Attempts are numbered in the order in which they are committed.
-  void Commit(int64_t step) { ASSERT_THAT(manifest_->Commit(Record(step, ++sequence_)), IsOk()); }
-  void Update() { ASSERT_THAT(backlog_.Update(*manifest_, true, now_), IsOk()); }
+  void Commit(int64_t step) { Put(Record(step, ++sequence_)); }
+  // The step has this record.
+  void Put(storage::StepRecord record) {
+    const storage::Fact fact = storage::StepFact{std::move(record)};
+    catalog_.Apply({&fact, 1});
+  }
+  void Update() { ASSERT_THAT(backlog_.Update(catalog_, true, now_), IsOk()); }
 
   std::vector<int64_t> Steps() const {
     std::vector<int64_t> steps;
@@ -51,8 +47,7 @@ class StepBacklogTest : public testing::Test {
       backlog_.Done(*step);
   }
 
-  storage::TestDirectory directory_;
-  std::unique_ptr<storage::Manifest> manifest_;
+  storage::MemoryCatalog catalog_;
   uint8_t sequence_ = 0;
   absl::Time now_ = absl::UnixEpoch() + absl::Hours(1000);
   StepBacklog backlog_{{.evaluator = "validation", .every_steps = 10, .begin_step = 20}};
@@ -90,7 +85,7 @@ TEST_F(StepBacklogTest, FindsAnEarlierStepThatWasWrittenAnew) {
   ASSERT_TRUE(again.has_value());
   EXPECT_EQ(again->step, 30);
   EXPECT_EQ(again->attempt, (storage::AttemptId{{4}}));
-  // With it, those are looked at once more that nothing in the manifest says are done.
+  // With it, those are looked at once more that no record says are done.
   EXPECT_THAT(Steps(), ElementsAre(20, 30, 40, 50));
 }
 
@@ -104,14 +99,14 @@ TEST_F(StepBacklogTest, FindsAStepThatWasWrittenTwiceAtOnce) {
   EXPECT_EQ(backlog_.FirstAfter(29)->attempt, (storage::AttemptId{{3}}));
 }
 
-// The number of a save that failed is given again by the next process, which may have rolled back.
-TEST_F(StepBacklogTest, FindsAnEarlierStepThatHasTheNumberOfASaveThatFailed) {
+// After a rollback, say.
+TEST_F(StepBacklogTest, FindsAnEarlierStepThatWasSavedAfterOneThatFailed) {
   for (int64_t step : {20, 40}) Commit(step);
   Update();
   FinishAll();
-  storage::StepRecord failed = Record(60, static_cast<uint8_t>(sequence_ + 1));
+  storage::StepRecord failed = Record(60, ++sequence_);
   failed.info.state = StepState::kFailed;
-  ASSERT_THAT(manifest_->Update(failed), IsOk());
+  Put(failed);
   Update();
   Commit(30);
   Update();
@@ -122,7 +117,7 @@ TEST_F(StepBacklogTest, FindsAnEarlierStepThatHasTheNumberOfASaveThatFailed) {
 
 TEST_F(StepBacklogTest, HasTheLastStepThatThereIs) {
   StepBacklog backlog({.evaluator = "validation"});
-  const auto update = [&] { ASSERT_THAT(backlog.Update(*manifest_, true, now_), IsOk()); };
+  const auto update = [&] { ASSERT_THAT(backlog.Update(catalog_, true, now_), IsOk()); };
   Commit(0);
   update();
   for (const int64_t step : {INT64_MAX - 1, INT64_MAX}) {
@@ -143,16 +138,16 @@ TEST_F(StepBacklogTest, HasTheLastStepThatThereIs) {
 TEST_F(StepBacklogTest, LeavesOutWhatIsDoneDeletedOrDamaged) {
   storage::StepRecord done = Record(20, ++sequence_);
   done.info.evaluations.push_back({.evaluator = "validation", .outcome = Evaluation::Outcome::kFailed});
-  ASSERT_THAT(manifest_->Commit(done), IsOk());
+  Put(done);
   storage::StepRecord another = Record(30, ++sequence_);
   another.info.evaluations.push_back({.evaluator = "another"});
-  ASSERT_THAT(manifest_->Commit(another), IsOk());
+  Put(another);
   storage::StepRecord damaged = Record(40, ++sequence_);
   damaged.info.state = StepState::kDamaged;
-  ASSERT_THAT(manifest_->Commit(damaged), IsOk());
+  Put(damaged);
   storage::StepRecord deleted = Record(50, ++sequence_);
   deleted.info.state = StepState::kDeleted;
-  ASSERT_THAT(manifest_->Commit(deleted), IsOk());
+  Put(deleted);
   Update();
   EXPECT_THAT(Steps(), ElementsAre(30));
   EXPECT_EQ(backlog_.highest_done(), 20);
@@ -163,12 +158,12 @@ TEST_F(StepBacklogTest, HasWhatFailedWhereThatIsToBeDoneAgain) {
   for (const auto& [step, outcome] : {std::pair(20, Outcome::kFailed), std::pair(30, Outcome::kSkipped)}) {
     storage::StepRecord record = Record(step, ++sequence_);
     record.info.evaluations.push_back({.evaluator = "validation", .outcome = outcome});
-    ASSERT_THAT(manifest_->Commit(record), IsOk());
+    Put(record);
   }
   Update();
   EXPECT_THAT(Steps(), IsEmpty());
   StepBacklog again({.evaluator = "validation", .again_if_failed = true});
-  ASSERT_THAT(again.Update(*manifest_, true, now_), IsOk());
+  ASSERT_THAT(again.Update(catalog_, true, now_), IsOk());
   ASSERT_TRUE(again.FirstAfter(std::nullopt).has_value());
   EXPECT_EQ(again.FirstAfter(std::nullopt)->step, 20);
   EXPECT_FALSE(again.FirstAfter(20).has_value());
@@ -182,10 +177,10 @@ TEST_F(StepBacklogTest, KnowsHowFarTheStoreHasCome) {
   EXPECT_EQ(backlog_.highest_seen(), 10) << "though nobody asks for it";
   storage::StepRecord lost = Record(45, ++sequence_);
   lost.info.state = StepState::kLost;
-  ASSERT_THAT(manifest_->Commit(lost), IsOk());
+  Put(lost);
   storage::StepRecord failed = Record(50, ++sequence_);
   failed.info.state = StepState::kFailed;
-  ASSERT_THAT(manifest_->Commit(failed), IsOk());
+  Put(failed);
   Update();
   EXPECT_EQ(backlog_.highest_seen(), 45) << "what could not be saved may be saved again";
   Commit(30);
@@ -196,16 +191,16 @@ TEST_F(StepBacklogTest, KnowsHowFarTheStoreHasCome) {
 TEST_F(StepBacklogTest, FindsAStepThatIsSoundAgainWhenAllIsReadAgain) {
   storage::StepRecord record = Record(20, ++sequence_);
   record.info.state = StepState::kDamaged;
-  ASSERT_THAT(manifest_->Commit(record), IsOk());
+  Put(record);
   Commit(30);
   Update();
   EXPECT_THAT(Steps(), ElementsAre(30));
   record.info.state = StepState::kCommitted;
-  ASSERT_THAT(manifest_->Update(record), IsOk());
+  Put(record);
   Update();
   EXPECT_THAT(Steps(), ElementsAre(30)) << "no attempt is new";
   now_ += StepBacklog::kFullReadInterval;
-  ASSERT_THAT(backlog_.Update(*manifest_, false, now_), IsOk());
+  ASSERT_THAT(backlog_.Update(catalog_, false, now_), IsOk());
   EXPECT_THAT(Steps(), ElementsAre(20, 30)) << "of a change before";
 }
 
@@ -214,7 +209,7 @@ TEST_F(StepBacklogTest, ReadsNothingAgainWhileNothingChanges) {
   Update();
   FinishAll();
   now_ += StepBacklog::kFullReadInterval;
-  ASSERT_THAT(backlog_.Update(*manifest_, false, now_), IsOk());
+  ASSERT_THAT(backlog_.Update(catalog_, false, now_), IsOk());
   EXPECT_THAT(Steps(), IsEmpty()) << "else the step would be back, since its record does not say that it is done";
 }
 

@@ -12,11 +12,13 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "storage/manifest/retention.h"
+#include "storage/retention/retention.h"
 #include "tests/eval/following_store.h"
+#include "tests/snapshot/journal_calls.h"
 #include "tests/storage/io/child_process.h"
 #include "tests/storage/io/drawn_cases.h"
 #include "tests/storage/io/sanitizers.h"
+#include "tidemark/store_reader.h"
 
 namespace tidemark {
 namespace {
@@ -78,7 +80,7 @@ TEST_F(StoreFollowerTest, EvaluatesEachStepOnce) {
   OpenStore();
   CommitStep(10);
   ASSERT_THAT(Run(), IsOk());
-  EXPECT_EQ(Run()->evaluated, 0) << "its report lies in the inbox";
+  EXPECT_EQ(Run()->evaluated, 0) << "nobody has taken in its report";
   RowOf(10);
   EXPECT_EQ(Run()->evaluated, 0) << "it has been taken in";
   CommitStep(20);
@@ -174,33 +176,49 @@ TEST_F(StoreFollowerTest, EvaluatesAgainWhatFailedIfItIsToldTo) {
   auto report = Run();
   ASSERT_THAT(report, IsOk());
   EXPECT_EQ(report->failed, 2);
-  EXPECT_THAT(asked_, ElementsAre(1, 2)) << "each once, however often the manifest is read";
+  EXPECT_THAT(asked_, ElementsAre(1, 2)) << "each once, however often the catalog is read";
   asked_.clear();
   function_ = sound;
   EXPECT_EQ(Run()->failed, 0);
   EXPECT_THAT(asked_, ElementsAre(1, 2));
-  EXPECT_EQ(Run()->evaluated, 0) << "the reports that lie in the inbox or with their steps do not say any more that";
+  EXPECT_EQ(Run()->evaluated, 0) << "the reports do not say any more that";
   EXPECT_EQ(RowOf(1).metrics, (Metrics{{"value", 101}}));
   EXPECT_EQ(RowOf(2).outcome, Evaluation::Outcome::kDone);
 }
 
 TEST_F(StoreFollowerTest, LeavesTheReportOfAnotherWorkerWhereItsOwnEvaluationFailed) {
   OpenStore();
-  const storage::ShardIdentity identity = CommitStep(1);
+  CommitStep(1);
   function_ = [&](const Snapshot&) -> absl::StatusOr<Verdict> {
     // As by one that took the lease for lost.
-    EXPECT_THAT(storage::DeliverReport(files_, store_->layout(),
-                                       {.store = store_->id(),
-                                        .step = 1,
-                                        .attempt = identity.attempt,
-                                        .evaluation = {.evaluator = "validation", .metrics = {{"value", 7}}}}),
-                IsOk());
+    EXPECT_THAT(ReportBySomebodyElse(1, {.metrics = {{"value", 7}}}), IsOk());
     return absl::OutOfRangeError("no data");
   };
   auto report = Run();
   ASSERT_THAT(report, IsOk());
   EXPECT_EQ(report->evaluated, 0);
   EXPECT_EQ(RowOf(1).metrics, (Metrics{{"value", 7}}));
+}
+
+// Whether a trainer holds the store or not: nobody takes anything in.
+TEST_F(StoreFollowerTest, ItsReportIsSeenByEveryReaderAtOnce) {
+  OpenStore();
+  for (int64_t step : {10, 20}) CommitStep(step);
+  auto before = StoreReader::Open(options_.directory);
+  ASSERT_THAT(before, IsOk());
+  for (const int64_t step : {10, 20}) {
+    if (step == 20) store_.reset();
+    options_.until_step = step;
+    ASSERT_THAT(Run(), IsOk());
+    auto after = StoreReader::Open(options_.directory);
+    ASSERT_THAT(after, IsOk());
+    ASSERT_THAT((*before)->Refresh(), IsOk());
+    for (const auto* reader : {&*before, &*after}) {
+      EXPECT_EQ((*reader)->FindStep(step)->metrics.at("validation/value"), static_cast<double>(100 + step));
+    }
+  }
+  OpenStore();
+  EXPECT_EQ(RowOf(20).metrics.at("value"), 120) << "and by the next trainer";
 }
 
 TEST_F(StoreFollowerTest, RecordsWhatMakesAStepUnhealthy) {
@@ -340,7 +358,7 @@ TEST_F(StoreFollowerTest, KeepsTheStepThatItEvaluatesFromRetention) {
     if (step != 10) return;
     EXPECT_THAT(apply(), ElementsAre(20)) << "which nobody has begun with";
     EXPECT_TRUE(std::filesystem::exists(folder));
-    auto record = store_->manifest().Find(10);
+    auto record = store_->catalog().Find(10);
     ASSERT_THAT(record, IsOk());
     EXPECT_THAT((*record)->info.kept, HasSubstr("validation"));
   };
@@ -355,10 +373,10 @@ TEST_F(StoreFollowerTest, EvaluatesAgainWhatCouldNotBeReported) {
   OpenStore();
   CommitStep(10);
   files_.SetRule([](const storage::FailingFileSystem::Call& call) {
-    const bool report = call.operation == "Rename" && call.path.find("/inbox/") != std::string::npos;
-    return report ? absl::ResourceExhaustedError("disk full: " + call.path) : absl::OkStatus();
+    return IsNamingOfEntry(call.operation, call.path) ? absl::ResourceExhaustedError("disk full: " + call.path)
+                                                      : absl::OkStatus();
   });
-  EXPECT_THAT(Run(), StatusIs(StatusCode::kResourceExhausted, HasSubstr("/inbox/")));
+  EXPECT_THAT(Run(), StatusIs(StatusCode::kResourceExhausted, HasSubstr("/journal/")));
   EXPECT_TRUE(std::filesystem::is_empty(options_.directory + "/leases"));
   files_.Reset();
   EXPECT_EQ(Run()->evaluated, 1);
@@ -401,19 +419,19 @@ TEST_F(StoreFollowerTest, RefusesWhatIsNoStore) {
   EXPECT_THAT(Run(), StatusIs(StatusCode::kDataLoss, HasSubstr("store.json")));
 }
 
-TEST_F(StoreFollowerTest, SaysThatTheInboxMayNotBeWritten) {
+TEST_F(StoreFollowerTest, SaysThatTheJournalMayNotBeWritten) {
   if (storage::kThreadSanitizer) GTEST_SKIP() << storage::kNoThreadsInChild;
   OpenStore();
   CommitStep(10);
   store_.reset();
-  std::filesystem::create_directory(options_.directory + "/inbox");
-  ASSERT_EQ(chmod((options_.directory + "/inbox").c_str(), 0500), 0);
+  const std::string folder = options_.directory + "/journal/0000/00";
+  ASSERT_EQ(chmod(folder.c_str(), 0500), 0);
   const std::string answer = storage::InChild([&]() -> std::string {
     if (!storage::GiveUpRights()) return "may not give up its rights";
     return Run().status().ToString();
   });
-  chmod((options_.directory + "/inbox").c_str(), 0700);
-  EXPECT_THAT(answer, AllOf(HasSubstr("PERMISSION_DENIED"), HasSubstr("/inbox/")));
+  chmod(folder.c_str(), 0700);
+  EXPECT_THAT(answer, AllOf(HasSubstr("PERMISSION_DENIED"), HasSubstr(folder)));
 }
 
 TEST_F(StoreFollowerTest, RefusesOptionsOutOfTheirRange) {

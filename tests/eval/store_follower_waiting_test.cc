@@ -9,8 +9,6 @@
 #include "eval/store_follower.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "storage/manifest/database.h"
-#include "storage/manifest/inbox.h"
 #include "tests/eval/following_store.h"
 
 namespace tidemark {
@@ -173,12 +171,7 @@ TEST_F(StoreFollowerWaitingTest, LeavesAStepToWhoeverHasDoneItMeanwhile) {
   std::unique_ptr<storage::Lease> lease = LeaseBySomebodyElse(identity);
   on_wait_ = [&](size_t) {
     if (lease == nullptr) return;
-    EXPECT_THAT(storage::DeliverReport(files_, store_->layout(),
-                                       {.store = store_->id(),
-                                        .step = 10,
-                                        .attempt = identity.attempt,
-                                        .evaluation = {.evaluator = "validation", .worker = "another"}}),
-                IsOk());
+    EXPECT_THAT(ReportBySomebodyElse(10, {.worker = "another"}), IsOk());
     lease.reset();
   };
   options_.until_step = 10;
@@ -189,58 +182,65 @@ TEST_F(StoreFollowerWaitingTest, LeavesAStepToWhoeverHasDoneItMeanwhile) {
   EXPECT_EQ(RowOf(10).worker, "another");
 }
 
-TEST_F(StoreFollowerWaitingTest, TakesUpARebuiltManifest) {
+// It has fewer entries than the one that the worker had read, and the worker's report goes into it.
+TEST_F(StoreFollowerWaitingTest, TakesUpAJournalThatIsMadeAnew) {
   OpenStore();
+  for (int i = 0; i < 10; ++i) ASSERT_THAT(store_->RecordUnsaved({.step = 100 + i, .state = StepState::kUnsaved}), IsOk());
   CommitStep(10);
   options_.idle_timeout = absl::Seconds(6);
   on_wait_ = [&](size_t count) {
-    if (count == 1) store_.reset();
-    if (count == 2) std::filesystem::remove_all(options_.directory + "/manifest");
+    if (count == 1) {
+      RowOf(10);  // so the index has it
+      store_.reset();
+    }
+    if (count == 2) std::filesystem::remove_all(options_.directory + "/journal");
     if (count == 4) {
+      EXPECT_THAT(storage::OpenStore(options_.directory, &store_warnings_), IsOk());
+      EXPECT_THAT(store_warnings_, HasSubstr("made anew from the index"));
       OpenStore();
       CommitStep(20);
     }
   };
   ASSERT_THAT(Run(), IsOk());
   EXPECT_THAT(asked_, ElementsAre(10, 20));
+  EXPECT_EQ(RowOf(20).metrics.at("value"), 120);
+  EXPECT_EQ(RowOf(10).metrics.at("value"), 110);
 }
 
-TEST_F(StoreFollowerWaitingTest, WaitsForAManifestThatIsAwayEvenWhereItMayNotBeIdle) {
+// The report is on its way when the journal is made anew.
+TEST_F(StoreFollowerWaitingTest, ReportsIntoTheJournalThatWasMadeAnewWhileItEvaluated) {
+  OpenStore();
+  CommitStep(10);
+  options_.until_step = 10;
+  during_ = [&](int64_t) {
+    store_.reset();
+    std::filesystem::remove_all(options_.directory + "/journal");
+    EXPECT_THAT(storage::OpenStore(options_.directory, &store_warnings_), IsOk());
+    OpenStore();
+  };
+  ASSERT_THAT(Run(), IsOk());
+  EXPECT_EQ(RowOf(10).metrics.at("value"), 110);
+}
+
+TEST_F(StoreFollowerWaitingTest, WaitsForAJournalThatIsAwayEvenWhereItMayNotBeIdle) {
   OpenStore();
   CommitStep(10);
   store_.reset();
-  const std::string manifest = options_.directory + "/manifest";
-  std::filesystem::rename(manifest, directory_ / "away");
+  const std::string journal = options_.directory + "/journal";
+  std::filesystem::rename(journal, directory_ / "away");
   on_wait_ = [&](size_t count) {
-    if (count == 3) std::filesystem::rename(directory_ / "away", manifest);
+    if (count == 3) std::filesystem::rename(directory_ / "away", journal);
   };
   ASSERT_THAT(Run(), IsOk());
   EXPECT_THAT(asked_, ElementsAre(10));
   EXPECT_EQ(waits_.size(), 3u);
 }
 
-TEST_F(StoreFollowerWaitingTest, WaitsForAManifestThatIsBeingMade) {
+TEST_F(StoreFollowerWaitingTest, DoesNotWaitForeverForAJournal) {
   OpenStore();
   CommitStep(10);
   store_.reset();
-  const std::string manifest = options_.directory + "/manifest";
-  std::filesystem::rename(manifest, directory_ / "done");
-  ASSERT_THAT(storage::Database::Create(storage::PosixFileSystem(), manifest), IsOk());
-  on_wait_ = [&](size_t count) {
-    if (count != 3) return;
-    std::filesystem::remove_all(manifest);
-    std::filesystem::rename(directory_ / "done", manifest);
-  };
-  ASSERT_THAT(Run(), IsOk());
-  EXPECT_THAT(asked_, ElementsAre(10));
-  EXPECT_EQ(waits_.size(), 3u);
-}
-
-TEST_F(StoreFollowerWaitingTest, DoesNotWaitForeverForAManifest) {
-  OpenStore();
-  CommitStep(10);
-  store_.reset();
-  std::filesystem::remove_all(options_.directory + "/manifest");
+  std::filesystem::remove_all(options_.directory + "/journal");
   auto report = Run();
   ASSERT_THAT(report, IsOk());
   EXPECT_EQ(report->end, End::kIdle);

@@ -8,16 +8,16 @@
 #include <optional>
 #include <random>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "storage/manifest/inbox.h"
-#include "storage/manifest/lease.h"
-#include "storage/manifest/retention.h"
+#include "storage/retention/retention.h"
+#include "storage/store/lease.h"
 #include "tests/eval/worker_process.h"
 #include "tests/storage/io/test_directory.h"
-#include "tests/storage/manifest/test_store.h"
+#include "tests/storage/store/test_store.h"
 
 namespace tidemark {
 namespace {
@@ -39,10 +39,9 @@ class WorkerKillTest : public testing::Test {
     storage::CommitStep(*store_, last_step_, 1000 + last_step_);
   }
   void TakeInReports() {
-    const storage::InboxResult result = storage::CollectInbox(storage::PosixFileSystem(), *store_,
-                                                              [](std::string_view line) { ADD_FAILURE() << line; });
-    ASSERT_THAT(result.error, IsOk());
-    reports_ += static_cast<int64_t>(result.recorded.size());
+    const auto news = store_->Look();
+    ASSERT_THAT(news, IsOk());
+    for (const storage::Fact& fact : *news) reports_ += std::holds_alternative<storage::EvaluationFact>(fact) ? 1 : 0;
   }
   // Lets all but the latest go that are evaluated.
   void ApplyRetention() {
@@ -128,7 +127,7 @@ TEST_F(WorkerKillTest, EveryStepIsEvaluatedAndCountedOnce) {
 
   int64_t rows = 0;
   for (int64_t step = 1; step <= last_step_; ++step) {
-    auto record = store_->manifest().Find(step);
+    auto record = store_->catalog().Find(step);
     ASSERT_TRUE(record.ok() && record->has_value()) << step;
     for (const Evaluation& row : (*record)->info.evaluations) {
       ++rows;

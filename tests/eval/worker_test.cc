@@ -12,7 +12,7 @@
 #include "tests/snapshot/observers.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
-#include "tests/storage/manifest/test_store.h"
+#include "tests/storage/store/test_store.h"
 
 namespace tidemark {
 namespace {

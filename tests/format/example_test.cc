@@ -1,10 +1,12 @@
-// The example in docs/format.md is a shard.
+// The examples in docs/format.md are a shard and an entry of a journal.
 
 #include <cstdio>
 #include <cstring>
 #include <sstream>
 
 #include "gtest/gtest.h"
+#include "storage/journal/entry.h"
+#include "storage/records/fact.h"
 #include "storage/shard/shard_verify.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
@@ -28,6 +30,23 @@ std::string ExampleOfTheDocumentation() {
   return shard;
 }
 
+// Its lines have offsets of four digits.
+std::string EntryOfTheDocumentation() {
+  std::istringstream page(ReadWhole(TIDEMARK_SOURCE_DIR "/docs/format.md"));
+  std::string entry;
+  for (std::string line; std::getline(page, line);) {
+    unsigned offset = 0;
+    int end = 0;
+    if (line.size() < 54 || std::sscanf(line.c_str(), "%4x  %n", &offset, &end) != 1 || end != 6) continue;
+    EXPECT_EQ(offset, entry.size());
+    for (size_t i = 0; i < 16; ++i) {
+      const std::string digits = line.substr(6 + 3 * i + (i >= 8 ? 1 : 0), 2);
+      if (digits != "  ") entry.push_back(static_cast<char>(std::stoi(digits, nullptr, 16)));
+    }
+  }
+  return entry;
+}
+
 TEST(FormatDocumentation, ShowsASoundShard) {
   TestDirectory directory;
   const std::string path = directory / "example.tmk";
@@ -49,6 +68,24 @@ TEST(FormatDocumentation, ShowsASoundShard) {
   auto verified = VerifyShard(PosixFileSystem(), path, directory.path(), nullptr, {});
   ASSERT_THAT(verified, IsOk());
   EXPECT_TRUE(verified->damage.empty());
+}
+
+TEST(FormatDocumentation, ShowsASoundEntry) {
+  const auto file = DecodeEntryFile(2, EntryOfTheDocumentation());
+  ASSERT_THAT(file, IsOk());
+  EXPECT_TRUE(file->carried.empty());
+  EXPECT_EQ(file->entry.epoch, 0u);
+  EXPECT_EQ(file->entry.durable, 1u);
+  EXPECT_EQ(ToHex(file->entry.previous.bytes), "de715b2e8a9f6be36531e356913ad348");
+  ASSERT_EQ(file->entry.facts.size(), 1u);
+  const auto fact = DecodeFact(file->entry.facts[0]);
+  ASSERT_THAT(fact, IsOk());
+  const auto* pin = std::get_if<PinFact>(&*fact);
+  ASSERT_NE(pin, nullptr);
+  EXPECT_EQ(pin->step, 5);
+  EXPECT_EQ(pin->attempt, "00000000000000010000000000000001");
+  EXPECT_TRUE(pin->pinned);
+  EXPECT_EQ(pin->tags, std::vector<std::string>{"paper"});
 }
 
 TEST(FormatDocumentation, NamesEveryDtype) {

@@ -27,10 +27,6 @@
 #include "storage/journal/entry.h"
 #include "storage/journal/journal_view.h"
 #include "storage/journal/segment.h"
-#include "storage/manifest/folder_note.h"
-#include "storage/manifest/lease.h"
-#include "storage/manifest/store_identity.h"
-#include "storage/manifest/store_request.h"
 #include "storage/records/best_modes.h"
 #include "storage/records/fact.h"
 #include "storage/records/manifest_records.h"
@@ -40,6 +36,10 @@
 #include "storage/shard/byte_reader.h"
 #include "storage/shard/chunk_codec.h"
 #include "storage/shard/shard_verify.h"
+#include "storage/store/first_format/folder_note.h"
+#include "storage/store/first_format/store_request.h"
+#include "storage/store/lease.h"
+#include "storage/store/store_identity.h"
 #include "tests/fuzz/cost_growth.h"
 #include "tests/snapshot/exchange/torch_pickle_testing.h"
 #include "tests/storage/io/sanitizers.h"
@@ -296,31 +296,69 @@ TEST_F(DecoderCost, OfAPhasesRecordGrowsAsItsPhases) {
   EXPECT_EQ(Growth(work, 2'000), "");
 }
 
-TEST_F(DecoderCost, OfAJournalEntryGrowsAsItsFactsAndWhatItCarries) {
+Work DecodingEntry(const EntryFile& file, size_t bytes_min = 0) {
+  const auto encoded = EncodeEntryFile(file);
+  EXPECT_THAT(encoded, IsOk());
+  return Taking(PadEntryFile(encoded.value_or(std::string(8, ' ')), bytes_min),
+                [number = file.entry.number](std::string_view bytes) { return DecodeEntryFile(number, bytes); });
+}
+
+TEST_F(DecoderCost, OfAJournalEntryGrowsAsItsFacts) {
   const auto work = [](uint64_t n) {
-    EntryFile file{.entry = {.number = n + 1, .facts = std::vector<std::string>(n, "fact")}};
-    for (uint64_t i = 1; i <= n; ++i) file.carried.push_back({.number = i, .facts = {"fact"}});
-    const auto encoded = EncodeEntryFile(file);
-    EXPECT_THAT(encoded, IsOk());
-    return Taking(encoded.value_or(""), [n](std::string_view bytes) { return DecodeEntryFile(n + 1, bytes); });
+    return DecodingEntry({.entry = {.number = 1, .facts = std::vector<std::string>(n, "fact")}});
+  };
+  EXPECT_EQ(Growth(work, 5'000), "");
+}
+TEST_F(DecoderCost, OfAJournalEntryGrowsAsTheBytesOfAFact) {
+  const auto work = [](uint64_t n) {
+    return DecodingEntry({.entry = {.number = 1, .facts = {std::string(1000 * n, 'f')}}});
+  };
+  EXPECT_EQ(Growth(work, 1'000), "");
+}
+TEST_F(DecoderCost, OfAJournalEntryGrowsAsWhatItCarries) {
+  const auto work = [](uint64_t n) {
+    EntryFile file{.entry = {.number = n + 1}};
+    for (uint64_t i = 1; i <= n; ++i) file.carried.push_back({.number = i});
+    return DecodingEntry(file);
+  };
+  EXPECT_EQ(Growth(work, 5'000), "");
+}
+TEST_F(DecoderCost, OfAJournalEntryGrowsAsTheFactsThatItCarries) {
+  const auto work = [](uint64_t n) {
+    EntryFile file{.entry = {.number = n + 1}};
+    for (uint64_t i = 1; i <= n; ++i) file.carried.push_back({.number = i, .facts = {"fact", "fact"}});
+    return DecodingEntry(file);
   };
   EXPECT_EQ(Growth(work, 2'000), "");
 }
+TEST_F(DecoderCost, OfAJournalEntryGrowsAsItsPadding) {
+  EXPECT_EQ(Growth([](uint64_t n) { return DecodingEntry({.entry = {.number = 1}}, 1000 * n); }, 1'000), "");
+}
+
+Work DecodingSegment(uint64_t entries, uint64_t facts, uint64_t fact_bytes) {
+  std::vector<DigestedEntry> all;
+  Digest128 previous;
+  for (uint64_t i = 1; i <= entries; ++i) {
+    JournalEntry entry{.number = i,
+                       .durable = i - 1,
+                       .previous = previous,
+                       .facts = std::vector<std::string>(facts, std::string(fact_bytes, 'f'))};
+    previous = DigestOfEntry(entry);
+    all.push_back({.entry = std::move(entry), .digest = previous});
+  }
+  const auto encoded = EncodeSegment(all);
+  EXPECT_THAT(encoded, IsOk());
+  return Taking(encoded.value_or(""), [](std::string_view bytes) { return DecodeSegment("segment", bytes); });
+}
 
 TEST_F(DecoderCost, OfAJournalSegmentGrowsAsItsEntries) {
-  const auto work = [](uint64_t n) {
-    std::vector<DigestedEntry> entries;
-    Digest128 previous;
-    for (uint64_t i = 1; i <= n; ++i) {
-      JournalEntry entry{.number = i, .durable = i - 1, .previous = previous, .facts = {"fact"}};
-      previous = DigestOfEntry(entry);
-      entries.push_back({.entry = std::move(entry), .digest = previous});
-    }
-    const auto encoded = EncodeSegment(entries);
-    EXPECT_THAT(encoded, IsOk());
-    return Taking(encoded.value_or(""), [](std::string_view bytes) { return DecodeSegment("segment", bytes); });
-  };
-  EXPECT_EQ(Growth(work, 2'000), "");
+  EXPECT_EQ(Growth([](uint64_t n) { return DecodingSegment(n, 1, 4); }, 2'000), "");
+}
+TEST_F(DecoderCost, OfAJournalSegmentGrowsAsTheFactsOfAnEntry) {
+  EXPECT_EQ(Growth([](uint64_t n) { return DecodingSegment(2, n, 4); }, 5'000), "");
+}
+TEST_F(DecoderCost, OfAJournalSegmentGrowsAsTheBytesOfAFact) {
+  EXPECT_EQ(Growth([](uint64_t n) { return DecodingSegment(2, 1, 1000 * n); }, 1'000), "");
 }
 
 TEST_F(DecoderCost, OfAReadingOfTheJournalGrowsAsItsEntries) {
@@ -333,6 +371,24 @@ TEST_F(DecoderCost, OfAReadingOfTheJournalGrowsAsItsEntries) {
       previous = DigestOfEntry(entry);
       files.emplace_back(EncodeEntryFile({.entry = std::move(entry)}).value());
     }
+    return [files = std::move(files)] { EXPECT_THAT(JournalView().Learn(files), IsOk()); };
+  };
+  EXPECT_EQ(Growth(work, 2'000), "");
+}
+
+// Each file carries all before it, and only the last one is there.
+TEST_F(DecoderCost, OfAReadingOfTheJournalGrowsAsWhatIsMissing) {
+  const auto work = [](uint64_t n) -> Work {
+    EntryFile last{.entry = {.number = n + 1, .id = {{1}}}};
+    for (uint64_t i = 1; i <= n; ++i) {
+      JournalEntry entry{.number = i, .previous = last.entry.previous};
+      std::memcpy(entry.id.bytes.data(), &i, sizeof(i));
+      last.entry.previous = DigestOfEntry(entry);
+      last.carried.push_back(std::move(entry));
+    }
+    last.entry.id.bytes[15] = 1;
+    std::vector<std::optional<std::string>> files(n);
+    files.emplace_back(EncodeEntryFile(last).value());
     return [files = std::move(files)] { EXPECT_THAT(JournalView().Learn(files), IsOk()); };
   };
   EXPECT_EQ(Growth(work, 2'000), "");
@@ -528,7 +584,6 @@ TEST_F(DecoderCost, OfARecordGrowsAsTheKeysThatItDoesNotKnow) {
   const std::map<std::string, std::pair<std::string, std::function<void(std::string_view)>>> decoders = {
       {"store.json", {EncodeStoreIdentity(StoreId()), any(DecodeStoreIdentity)}},
       {"store", {EncodeStoreRecord({}), any(DecodeStoreRecord)}},
-      {"settled", {EncodeSettledMark({}), any(DecodeSettledMark)}},
       {"best", {EncodeBestModes({}), any(DecodeBestModes)}},
       {"deletion", {EncodeDeletionRecord({.attempt = attempt}), any(DecodeDeletionRecord)}},
       {"phases", {EncodePhasesRecord({.attempt = ToHex(attempt.bytes)}), any(DecodePhasesRecord)}},

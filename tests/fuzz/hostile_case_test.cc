@@ -1,7 +1,7 @@
 // What checkpoint-inspect --untrusted makes of hostile files, in little time and memory: its commands over a store that
-// is made of a shard, or has the file at its place beside a sound shard, and its readers of other tools' files. All
-// files but records of steps are here, which no command reads from a stranger. What the library says to them is in
-// hostile_reader_test.cc.
+// is made of a shard, or has the file at its place beside a sound shard, and its readers of other tools' files. Records
+// of steps and files of the first format are not here, which no command reads from a stranger. What the library says to
+// them is in hostile_reader_test.cc.
 
 #include "fuzz/hostile_case.h"
 
@@ -15,10 +15,10 @@
 #include "fuzz/inspect_commands.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/io/file_system.h"
 #include "storage/io/printable_text.h"
-#include "storage/manifest/lease.h"
-#include "storage/manifest/store_request.h"
-#include "storage/records/metric_report.h"
+#include "storage/journal/journal_files.h"
+#include "storage/store/lease.h"
 #include "tests/fuzz/hostile_store.h"
 #include "tests/fuzz/measured_child.h"
 #include "tests/storage/io/test_directory.h"
@@ -56,24 +56,23 @@ class InspectedStore : public HostileStore {
     return verified == inspect::ExitCode::kOk ? "verify calls it sound" : "";
   }
 
-  // Puts the file where the store would have it: in one place of several, by its ending. False: there is none.
-  bool Place(const HostileCase& hostile, size_t place) const {
-    const std::string folder = layout_.attempt(identity_.step, identity_.attempt);
-    const std::string ending = hostile.file.substr(hostile.file.rfind('.'));
-    std::vector<std::string> paths;
-    if (ending == ".identity") paths = {layout_.identity()};
-    if (ending == ".note") paths = {folder + "/pin.json", folder + "/deleted.json"};
-    if (ending == ".lease") paths = {layout_.leases() + "/" + storage::LeaseFileName(identity_.attempt, "e")};
-    if (ending == ".report") {
-      paths = {folder + "/" + storage::MetricFileName("e"),
-               layout_.inbox() + "/" + storage::InboxFileName(identity_.step, identity_.attempt, "e")};
+  // Puts the file where the store would have it, by its ending. False: there is no such place.
+  bool Place(const HostileCase& hostile) const {
+    const storage::JournalFiles journal(storage::PosixFileSystem(), layout_.journal());
+    HostileCase file = hostile;
+    std::string path;
+    if (hostile.file.ends_with(".identity")) path = layout_.identity();
+    if (hostile.file.ends_with(".lease")) {
+      path = layout_.leases() + "/" + storage::LeaseFileName(identity_.attempt, "e");
     }
-    if (ending == ".request")
-      paths = {layout_.inbox() + "/" + storage::RequestFileName({identity_.step, identity_.attempt}, hostile.bytes)};
-    if (place >= paths.size()) return false;
-    std::filesystem::create_directories(std::filesystem::path(paths[place]).parent_path());
-    storage::WriteWhole(paths[place], hostile.bytes);
-    return true;
+    if (const auto number = NumberOf(hostile)) path = journal.PathOf(*number);
+    if (hostile.file.ends_with(".fact")) {
+      path = journal.PathOf(1);
+      file.bytes = EntryFileWith(hostile.bytes);
+    }
+    if (path.empty()) return false;
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+    return WriteHostileFile(file, path);
   }
 
   // Whether any of the commands prints what a terminal should not get. A store without a name that can be read is none.
@@ -145,15 +144,13 @@ TEST(HostileFiles, BesideASoundShardAreInspectedWithoutHarm) {
   std::map<std::string, int> placed;  // by the ending
   for (const HostileCase& hostile : HostileCases()) {
     SCOPED_TRACE(hostile.file);
-    for (size_t place = 0;; ++place) {
-      const InspectedStore store(sound);
-      if (!store.Place(hostile, place)) break;
-      ++placed[hostile.file.substr(hostile.file.rfind('.'))];
-      EXPECT_EQ(InMeasuredChild([&] { return store.InspectAll(LookingCommands()); }), "");
-    }
+    const InspectedStore store(sound);
+    if (!store.Place(hostile)) continue;
+    ++placed[hostile.file.substr(hostile.file.rfind('.'))];
+    EXPECT_EQ(InMeasuredChild([&] { return store.InspectAll(LookingCommands()); }), "");
   }
-  EXPECT_THAT(placed, testing::UnorderedElementsAre(Key(".identity"), Key(".note"), Key(".lease"), Key(".report"),
-                                                    Key(".request")));
+  EXPECT_THAT(placed, testing::UnorderedElementsAre(Key(".identity"), Key(".lease"), Key(".entry"), Key(".far-entry"),
+                                                    Key(".segment"), Key(".fact")));
 }
 
 TEST(HostileFiles, OfOtherToolsGetTheirErrorInLittleTimeAndMemory) {

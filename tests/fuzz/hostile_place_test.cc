@@ -18,14 +18,17 @@
 #include <string>
 
 #include "fmt/format.h"
+#include "fuzz/hostile_case.h"
 #include "fuzz/store_image.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/io/file_system.h"
 #include "storage/io/printable_text.h"
-#include "storage/manifest/attempt_reader.h"
-#include "storage/manifest/store_identity.h"
-#include "storage/records/metric_report.h"
+#include "storage/journal/journal_files.h"
+#include "storage/records/fact.h"
 #include "storage/shard/shard_verify.h"
+#include "storage/store/attempt_reader.h"
+#include "storage/store/store_identity.h"
 #include "tests/fuzz/measured_child.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
@@ -98,7 +101,6 @@ class HostilePlaceTest : public testing::Test {
  protected:
   HostilePlaceTest() : layout_(directory_.path() + "/store") {
     fs::create_directories(folder_);
-    fs::create_directory(layout_.inbox());
     storage::WriteWhole(layout_.identity(), EncodeStoreIdentity(identity_.store));
     storage::WriteWhole(shard_, SoundShard());
   }
@@ -106,6 +108,15 @@ class HostilePlaceTest : public testing::Test {
   static std::string SoundShard() {
     const storage::ShardHeader header{.identity = IdentityAt(1), .chunk_bytes = 4096};
     return AssembleShard(header, "", storage::EncodeShardIndex({}));
+  }
+
+  // One with a step that has no files, so that it is seen whether a reader asks it or the shards.
+  void MakeJournal() const {
+    storage::StepRecord record;
+    record.info.step = 7;
+    record.info.attempt = storage::ToHex(identity_.attempt.bytes);
+    fs::create_directories(journal_.FolderOf(1));
+    storage::WriteWhole(journal_.PathOf(1), EntryFileWith(EncodeFact(storage::StepFact{record}).value()));
   }
 
   // The steps that a reader finds, "{ 1, 2 }", or why it finds none.
@@ -135,6 +146,7 @@ class HostilePlaceTest : public testing::Test {
 
   const storage::TestDirectory directory_;
   const storage::StoreLayout layout_;
+  const storage::JournalFiles journal_{storage::PosixFileSystem(), layout_.journal()};
   const storage::ShardIdentity identity_ = IdentityAt(1);
   const std::string folder_ = layout_.attempt(identity_.step, identity_.attempt);
   const std::string shard_ = layout_.shard(identity_.step, identity_.attempt, 0, 1);
@@ -159,31 +171,67 @@ TEST_F(HostilePlaceTest, AStoreJsonThatIsNoRegularFileMakesNoStore) {
   }
 }
 
-TEST_F(HostilePlaceTest, AReportThatIsNoRegularFileHidesNoStep) {
+// Where a journal cannot be read, the shards say which steps there are.
+TEST_F(HostilePlaceTest, AJournalThatIsNoFolderHidesNoStep) {
   for (const Stranger& stranger : Strangers()) {
     SCOPED_TRACE(stranger.what);
-    const std::string report = folder_ + "/" + storage::MetricFileName("e");
-    const std::string left = layout_.inbox() + "/" + storage::InboxFileName(1, identity_.attempt, "e");
-    for (const std::string& path : {report, left}) {
-      fs::remove_all(path);
-      ASSERT_TRUE(stranger.make(path));
-    }
+    fs::remove_all(layout_.journal());
+    ASSERT_TRUE(stranger.make(layout_.journal()));
     EXPECT_EQ(Steps(), "{ 1 }");
   }
 }
 
-TEST_F(HostilePlaceTest, ANoteThatIsNoRegularFileCountsByBeingThere) {
+TEST_F(HostilePlaceTest, AnEntryThatIsNoRegularFileHidesNoStep) {
+  MakeJournal();
+  ASSERT_EQ(Steps(), "{ 7 }");
   for (const Stranger& stranger : Strangers()) {
     SCOPED_TRACE(stranger.what);
-    fs::remove_all(folder_ + "/pin.json");
-    ASSERT_TRUE(stranger.make(folder_ + "/pin.json"));
-    const std::string pin = InMeasuredChild([&] {
-      const auto reader = StoreReader::OpenUntrusted(layout_.directory());
-      if (!reader.ok()) return reader.status().ToString();
-      const StepInfo info = *(*reader)->FindStep(1);
-      return fmt::format("pinned: {}, note: '{}'", info.pinned, info.pin_note);
-    });
-    EXPECT_EQ(pin, "pinned: true, note: ''");
+    fs::remove_all(journal_.PathOf(1));
+    ASSERT_TRUE(stranger.make(journal_.PathOf(1)));
+    EXPECT_EQ(Steps(), "{ 1 }");
+  }
+}
+
+TEST_F(HostilePlaceTest, AJournalLeadsThroughNoLink) {
+  MakeJournal();
+  const std::string elsewhere = directory_ / "elsewhere";
+  for (const std::string& folder : {journal_.FolderOf(1), journal_.UpperFolderOf(1), layout_.journal()}) {
+    SCOPED_TRACE(folder);
+    fs::rename(folder, elsewhere);
+    fs::create_directory_symlink(elsewhere, folder);
+    EXPECT_EQ(Steps(), "{ 1 }");
+    fs::remove(folder);
+    fs::rename(elsewhere, folder);
+  }
+  EXPECT_EQ(Steps(), "{ 7 }");
+}
+
+TEST_F(HostilePlaceTest, NamesThatNoJournalHasAreNotRead) {
+  MakeJournal();
+  for (const std::string& folder : {layout_.journal(), journal_.UpperFolderOf(1), journal_.FolderOf(1)}) {
+    for (const std::string name :
+         {"\x1b[2J", "00000000002", "+000000002", "0000000002x", "-000000001", "spare-", "new-x",
+          "18446744073709551616", "99999999999999999999", "0x00000002", "0000000066"}) {
+      storage::WriteWhole(folder + "/" + name, "x");
+    }
+    for (const std::string name : {"64", "4294967296", "18446744073709551615", "-1", "00000"}) {
+      fs::create_directory(folder + "/" + name);
+      storage::WriteWhole(folder + "/" + name + "/0000000002", "x");
+    }
+  }
+  EXPECT_EQ(Steps(), "{ 7 }");
+}
+
+// Between it and the entries that are there, nothing has to be looked for.
+TEST_F(HostilePlaceTest, AnEntryOfAHugeNumberIsMissedInLittleTime) {
+  for (const storage::EntryNumber number : {storage::EntryNumber{1'000}, storage::EntryNumber{1'000'000},
+                                            storage::EntryNumber{1} << 40, storage::EntryNumber{kUint64Max}}) {
+    SCOPED_TRACE(number);
+    fs::remove_all(layout_.journal());
+    MakeJournal();
+    fs::create_directories(journal_.FolderOf(number));
+    storage::WriteWhole(journal_.PathOf(number), "x");
+    EXPECT_EQ(Steps(), "{ 1 }");
   }
 }
 
@@ -245,7 +293,6 @@ TEST_F(HostilePlaceTest, NamesThatNobodyWouldGiveAreNobodys) {
   for (const std::string& name : names) {
     if (name.find('/') != std::string::npos) continue;
     fs::create_directory(layout_.steps() + "/" + name);
-    fs::create_directory(layout_.inbox() + "/" + name);
     std::ofstream(folder_ + "/" + name) << "x";
   }
   EXPECT_EQ(Steps(), "{ 1 }");
@@ -261,12 +308,11 @@ TEST_F(HostilePlaceTest, AWorldOfBillionsIsOneThatLacksAShard) {
               Says(StatusCode::kDataLoss, HasSubstr("its header is that of step 1")));
 }
 
-TEST_F(HostilePlaceTest, HundredsOfFoldersAndReportsHideNoStep) {
+TEST_F(HostilePlaceTest, HundredsOfFoldersHideNoStep) {
   for (int i = 0; i < 300; ++i) {
     storage::AttemptId attempt = identity_.attempt;
     attempt.bytes[0] = static_cast<uint8_t>(i);
     fs::create_directory(layout_.attempt(2 + i, attempt));
-    std::ofstream(layout_.inbox() + "/" + storage::InboxFileName(2 + i, attempt, "e")) << "{";
   }
   EXPECT_EQ(Steps(), "{ 1 }");
 }

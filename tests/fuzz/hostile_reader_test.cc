@@ -1,6 +1,7 @@
 // Every hostile file of a store gets its error from the library, in little time and memory. What checkpoint-inspect
 // makes of them is in hostile_case_test.cc.
 
+#include <filesystem>
 #include <set>
 #include <string>
 
@@ -8,16 +9,19 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/io/printable_text.h"
-#include "storage/manifest/folder_note.h"
-#include "storage/manifest/lease.h"
-#include "storage/manifest/report_files.h"
-#include "storage/manifest/store_identity.h"
-#include "storage/manifest/store_request.h"
+#include "storage/journal/journal_files.h"
+#include "storage/journal/journal_reader.h"
+#include "storage/records/fact.h"
 #include "storage/records/manifest_records.h"
 #include "storage/records/tag.h"
 #include "storage/shard/bounded_shard_files.h"
 #include "storage/shard/shard_reader.h"
 #include "storage/shard/shard_verify.h"
+#include "storage/store/first_format/folder_note.h"
+#include "storage/store/first_format/report_files.h"
+#include "storage/store/first_format/store_request.h"
+#include "storage/store/lease.h"
+#include "storage/store/store_identity.h"
 #include "tests/fuzz/hostile_store.h"
 #include "tests/fuzz/measured_child.h"
 #include "tests/storage/io/test_directory.h"
@@ -63,8 +67,15 @@ absl::Status Read(const HostileCase& hostile) {
   if (name.ends_with(".step")) return storage::DecodeStepRecord(hostile.bytes).status();
   if (name.ends_with(".request")) return storage::DecodeStoreRequest(hostile.bytes).status();
   if (name.ends_with(".lease")) return storage::DecodeLeaseNote(hostile.bytes).status();
+  if (name.ends_with(".fact")) return storage::DecodeFact(hostile.bytes).status();
   const storage::TestDirectory directory;
   const storage::StoreLayout layout(directory.path());
+  if (const auto number = NumberOf(hostile)) {
+    const storage::JournalFiles files(storage::PosixFileSystem(), layout.journal());
+    std::filesystem::create_directories(files.FolderOf(*number));
+    EXPECT_TRUE(WriteHostileFile(hostile, files.PathOf(*number)));
+    return ReadEntry(files, *number).status();
+  }
   storage::WriteWhole(layout.identity(), hostile.bytes);
   if (name.ends_with(".identity")) return ReadStoreIdentity(storage::PosixFileSystem(), layout).status();
   if (name.ends_with(".report")) return storage::ReadReport(storage::PosixFileSystem(), layout.identity()).status();

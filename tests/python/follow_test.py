@@ -58,7 +58,7 @@ def test_arrays_outlive_the_call(store):
 
 
 def test_it_follows_a_trainer(tmp_path):
-    with tidemark.Checkpointer(tmp_path / "store", tuning=tidemark.Tuning(inbox_poll_interval=0.02)) as checkpointer:
+    with tidemark.Checkpointer(tmp_path / "store", tuning=tidemark.Tuning(poll_interval=0.02)) as checkpointer:
         reports = []
         worker = threading.Thread(target=lambda: reports.append(tidemark.follow(
             tmp_path / "store", lambda snapshot: float(snapshot["w"][0]), evaluator="v", until_step=5, poll_interval=0.02,

@@ -168,7 +168,7 @@ def test_an_array_that_changes_under_an_overlapped_save_is_found(tmp_path):
 def test_tuning_is_the_librarys(tmp_path):
     tuning = tidemark.Tuning(chunk_bytes=4096, codec_threads=1, io="threads", io_depth=2, background_nice=0,
                              reuse_saves_max=0, scrub_bytes_per_second_max=0, write_bytes_per_second_max=1 << 30,
-                             background_io_idle=True, inbox_poll_interval=0.1)
+                             background_io_idle=True, poll_interval=0.1)
     with tidemark.Checkpointer(tmp_path / "store", tuning=tuning) as checkpointer:
         save(checkpointer, 1, {"w": np.arange(10_000)})
     state = {"w": np.zeros(10_000, int)}
@@ -179,7 +179,7 @@ def test_tuning_is_the_librarys(tmp_path):
 
 @pytest.mark.parametrize("options", [{"chunk_bytes": 5000}, {"codec_threads": 1000}, {"io": "mmap"}, {"io_depth": 0},
                                      {"background_nice": 20}, {"write_bytes_per_second_max": 1},
-                                     {"inbox_poll_interval": 0.0}])
+                                     {"poll_interval": 0.0}])
 def test_tuning_out_of_its_range_is_refused(tmp_path, options):
     with pytest.raises(errors.InvalidArgumentError, match=next(iter(options))):
         tidemark.Checkpointer(tmp_path / "store", tuning=tidemark.Tuning(**options))

@@ -137,15 +137,21 @@ def test_the_phases_of_a_save_and_the_attempts_that_it_refers_to_are_read(tmp_pa
             function(store, 3)
 
 
-def test_a_store_from_a_stranger_is_read_without_its_manifest(tmp_path):
+def test_a_store_from_a_stranger_is_read_by_its_journal_or_by_its_steps(tmp_path):
     store = tmp_path / "store"
     with tidemark.Checkpointer(store) as checkpointer:
         for step in (1, 2, 3):
             checkpointer.save(step, {"w": np.full(10, step)}, metrics={"loss": 1.0}).committed.result(60)
         checkpointer.delete(1)
     assert [info.state for info in tidemark.steps(store)] == ["deleted", "committed", "committed"]
-    # Every file of the manifest is damaged, so nothing can be read from it.
-    for path in [path for path in (store / "manifest").rglob("*") if path.is_file()]:
+    # Nothing is read of the index, and what is wrong with it is not seen.
+    for path in [path for path in (store / "index").rglob("*") if path.is_file()]:
+        path.write_bytes(b"harm")
+    for untrusted in (False, True):
+        found = tidemark.steps(store, untrusted=untrusted)
+        assert [info.state for info in found] == ["deleted", "committed", "committed"]
+    # Every file of the journal is damaged, so nothing can be read from it.
+    for path in [path for path in (store / "journal").rglob("*") if path.is_file()]:
         path.write_bytes(b"harm")
     found = tidemark.steps(store, untrusted=True)
     assert [(info.step, info.state, info.metrics) for info in found] == [(2, "committed", {"loss": 1.0}),

@@ -28,7 +28,7 @@
 #include "tests/real/workload.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
-#include "tests/storage/manifest/retention_model.h"
+#include "tests/storage/retention/retention_model.h"
 
 namespace tidemark {
 namespace {
@@ -166,8 +166,7 @@ class KillLoopTest : public testing::Test {
       return;
     }
     CheckpointerOptions options = DrawOptions(random_, store_);
-    options.tuning.inbox_poll_interval =
-        absl::InfiniteDuration();  // a late report would let steps go that are being checked
+    options.tuning.poll_interval = absl::InfiniteDuration();  // a late report would let steps go that are being checked
     auto checkpointer = AsyncCheckpointer::Open(options);
     ASSERT_THAT(checkpointer, IsOk());
     EXPECT_THAT(oracle_->CheckOpened(**checkpointer, store_), IsEmpty());

@@ -27,7 +27,7 @@
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
-#include "tests/storage/manifest/retention_model.h"
+#include "tests/storage/retention/retention_model.h"
 
 namespace tidemark {
 namespace {
@@ -150,8 +150,7 @@ class PowerCutTest : public testing::TestWithParam<std::string> {
 
   void CheckStore() {
     CheckpointerOptions options = DrawOptions(random_, store_);
-    options.tuning.inbox_poll_interval =
-        absl::InfiniteDuration();  // a late report would let steps go that are being checked
+    options.tuning.poll_interval = absl::InfiniteDuration();  // a late report would let steps go that are being checked
     std::string warnings;
     absl::Mutex mutex;
     options.observer = ObserverOf({.warning = [&](std::string_view line) {

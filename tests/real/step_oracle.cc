@@ -1,13 +1,18 @@
 #include "tests/real/step_oracle.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/io/file_system.h"
+#include "storage/shard/ids.h"
+#include "storage/store/store_identity.h"
+#include "storage/store/store_journal.h"
+#include "storage/store/store_layout.h"
 #include "tests/real/versioned_state.h"
 
 namespace tidemark {
@@ -32,15 +37,24 @@ absl::Status ReadInto(const StoreReader& reader, int64_t step, VersionedState& i
   return state.FinishRestore();
 }
 
-// Attempts' folders in steps/ that no record names, nor are kept for the chunks that others refer to.
+// Attempts' folders in steps/ that no record names, and that were not replaced or deleted, for which the store removes
+// them when nothing refers to them any more.
 void CheckFolders(const std::string& directory, const std::map<int64_t, StepInfo>& infos,
                   std::vector<std::string>* wrong) {
   std::set<std::string> known;
   for (const auto& [step, info] : infos) known.insert(info.attempt);
+  storage::FileSystem& files = storage::PosixFileSystem();
+  const storage::StoreLayout layout(directory);
+  const auto store = storage::ReadStoreIdentity(files, layout);
+  if (!store.ok()) return wrong->push_back(Text(store.status()));
+  const auto journal = storage::StoreJournal::Open(files, layout, *store, {.warn = [](std::string_view) {}});
+  if (!journal.ok()) return wrong->push_back(Text(journal.status()));
+  const auto deletions = (*journal)->catalog().Deletions();
+  if (!deletions.ok()) return wrong->push_back(Text(deletions.status()));
+  for (const storage::DeletionRecord& deletion : *deletions) known.insert(storage::ToHex(deletion.attempt.bytes));
   for (const auto& folder : std::filesystem::directory_iterator(directory + "/steps")) {
     const std::string name = folder.path().filename();
     const size_t dash = name.find('-');
-    if (std::filesystem::exists(folder.path() / "deleted.json")) continue;
     if (dash == std::string::npos || !known.contains(name.substr(dash + 1))) {
       wrong->push_back(fmt::format("{} is left in steps/, and no record names it", name));
     }
@@ -206,14 +220,12 @@ std::vector<std::string> StepOracle::CheckOpened(AsyncCheckpointer& checkpointer
       attempt.acknowledged = true;
       const auto score = info.metrics.find("late/score");
       attempt.score = score != info.metrics.end() ? std::optional(score->second) : std::nullopt;
-      // Those that came later may wait in the inbox yet.
-      std::vector<double>& news = attempt.new_scores;
-      const auto there = std::find(news.begin(), news.end(), attempt.score.value_or(NAN));
-      if (there != news.end()) news.erase(news.begin(), there + 1);
+      attempt.new_scores.clear();
       found[info.step].push_back(attempt);
     }
   }
   CheckAbsent(infos, &wrong);
+  if (absl::Status tidied = checkpointer.Tidy(); !tidied.ok()) wrong.push_back("tidying up: " + Text(tidied));
   CheckFolders(directory, infos, &wrong);
   const absl::StatusOr<StepInfo> latest = checkpointer.LatestStep();
   for (const auto& [step, attempts] : steps_) {
@@ -235,8 +247,8 @@ std::vector<std::string> StepOracle::CheckOpened(AsyncCheckpointer& checkpointer
 
 std::vector<std::string> StepOracle::CheckUnopened(const StoreReader& reader) const {
   std::vector<std::string> wrong;
-  if (!reader.manifest_problem().ok()) {
-    wrong.push_back(fmt::format("the manifest cannot be read: {}", Text(reader.manifest_problem())));
+  if (!reader.journal_problem().ok()) {
+    wrong.push_back(fmt::format("the journal cannot be read: {}", Text(reader.journal_problem())));
   }
   absl::MutexLock lock(&mutex_);
   std::map<int64_t, StepInfo> infos;

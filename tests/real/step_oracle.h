@@ -1,5 +1,5 @@
 // Knows what must be in a store, may be in it and must not be, from what its trainer told before it was cut off. Shares
-// no code with the library.
+// no code with the library, except to know of the folders in steps/ which ones are of attempts that were replaced.
 
 #ifndef TIDEMARK_TESTS_REAL_STEP_ORACLE_H_
 #define TIDEMARK_TESTS_REAL_STEP_ORACLE_H_
@@ -41,8 +41,7 @@ class StepOracle final : public SaveLog {
   //   - None is lost or damaged, and the latest is not behind an acknowledged one.
   //   - No folder in steps/ is left that belongs to no record.
   //
-  // From then on what was found counts as acknowledged, and what was not found as never begun; but a report that was
-  // not found may be taken in later.
+  // From then on what was found counts as acknowledged, and what was not found as never begun.
   std::vector<std::string> CheckOpened(AsyncCheckpointer& checkpointer, const std::string& directory);
 
   // The first of these for a store that nobody has opened since, by who only reads it. Learns nothing.

@@ -12,7 +12,8 @@ import source_tree
 
 # Each room, and the rooms whose headers its files may include besides its own and the public ones. The first room
 # whose prefix fits a path is the path's room.
-STORAGE = ["storage/io/", "storage/shard/", "storage/records/", "storage/journal/", "storage/manifest/", "storage/store/"]
+STORAGE = ["storage/io/", "storage/shard/", "storage/records/", "storage/journal/", "storage/index/", "storage/store/",
+           "storage/retention/"]
 ROOMS = [
     ("include/tidemark/torch.h", []),
     ("include/tidemark/", []),
@@ -20,8 +21,9 @@ ROOMS = [
     ("storage/shard/", ["storage/io/"]),
     ("storage/records/", ["storage/io/", "storage/shard/"]),
     ("storage/journal/", ["storage/io/", "storage/shard/"]),
-    ("storage/manifest/", ["storage/io/", "storage/shard/", "storage/records/", "storage/journal/"]),
-    ("storage/store/", ["storage/io/", "storage/shard/", "storage/records/", "storage/journal/", "storage/manifest/"]),
+    ("storage/index/", ["storage/io/", "storage/shard/", "storage/records/", "storage/journal/"]),
+    ("storage/store/", ["storage/io/", "storage/shard/", "storage/records/", "storage/journal/", "storage/index/"]),
+    ("storage/retention/", ["storage/io/", "storage/shard/", "storage/records/", "storage/store/"]),
     ("snapshot/exchange/", STORAGE + ["snapshot/"]),
     ("snapshot/torch/", STORAGE + ["snapshot/", "snapshot/exchange/"]),
     ("snapshot/", STORAGE),
@@ -36,7 +38,7 @@ LIBRARIES = [
     ("the LibTorch edge", r"^tidemark/torch(_file)?\.h$", ("include/tidemark/torch.h", "snapshot/torch/", "examples/", "bench/")),
     ("liburing", r"^(liburing\.h|liburing/|linux/io_uring\.h)", ("storage/io/",)),
     ("zstd", r"^(zstd|zdict|zstd_errors)\.h$", ("storage/shard/", "bench/")),
-    ("RocksDB", r"^rocksdb/", ("storage/manifest/",)),
+    ("RocksDB", r"^rocksdb/", ("storage/index/",)),
     ("xxHash", r"^(xxhash|xxh3|xxh_x86dispatch)\.h$", ("storage/shard/",)),
     ("nlohmann-json", r"^nlohmann/", ("storage/", "snapshot/", "eval/", "tools/", "examples/", "fuzz/", "bench/")),
     ("CLI11", r"^CLI/", ("tools/", "examples/", "bench/")),
@@ -117,10 +119,10 @@ class Layering(unittest.TestCase):
             self.assertTrue(any(line.startswith(path + ":2: ") and expected in line for line in found), (expected, found))
 
     def test_arrows_down_are_allowed(self):
-        self.assert_allowed("storage/manifest/manifest.cc", "storage/shard/ids.h")
+        self.assert_allowed("storage/index/manifest.cc", "storage/shard/ids.h")
         self.assert_allowed("storage/shard/entry.cc", "storage/io/file_system.h")
         self.assert_allowed("storage/io/posix.cc", "tidemark/entry.h")
-        self.assert_allowed("snapshot/consumers/persister.cc", "storage/manifest/store.h")
+        self.assert_allowed("snapshot/consumers/persister.cc", "storage/store/store.h")
         self.assert_allowed("snapshot/torch/torch_state.cc", "snapshot/staging/staging_plan.h")
         self.assert_allowed("snapshot/torch/torch_state.cc", "torch/torch.h")
         self.assert_allowed("snapshot/torch/torch_file.cc", "snapshot/exchange/torch_contents.h")
@@ -130,9 +132,9 @@ class Layering(unittest.TestCase):
 
     def test_arrows_up_are_refused(self):
         self.assert_refused("storage/io/posix.cc", "storage/shard/ids.h", "up to storage/shard/")
-        self.assert_refused("storage/shard/ids.cc", "storage/manifest/manifest.h", "up to storage/manifest/")
-        self.assert_refused("storage/manifest/a.cc", "snapshot/persister.h", "up to snapshot/")
-        self.assert_refused("storage/manifest/a.cc", "eval/worker.h", "up to eval/")
+        self.assert_refused("storage/shard/ids.cc", "storage/index/manifest.h", "up to storage/index/")
+        self.assert_refused("storage/store/a.cc", "snapshot/persister.h", "up to snapshot/")
+        self.assert_refused("storage/store/a.cc", "eval/worker.h", "up to eval/")
         self.assert_refused("snapshot/consumers/persister.cc", "eval/worker.h", "up to eval/")
         self.assert_refused("eval/worker.cc", "snapshot/exchange/output_file.h", "up to snapshot/exchange/")
         self.assert_refused("snapshot/restore/restore.cc", "snapshot/exchange/output_file.h", "up to snapshot/exchange/")
@@ -148,7 +150,7 @@ class Layering(unittest.TestCase):
         self.assert_refused("storage/shard/a.cc", "liburing.h", "liburing belongs to")
         self.assert_refused("storage/io/a.cc", "zstd.h", "zstd belongs to")
         self.assert_refused("storage/shard/a.cc", "rocksdb/db.h", "RocksDB belongs to")
-        self.assert_refused("storage/manifest/a.cc", "xxhash.h", "xxHash belongs to")
+        self.assert_refused("storage/store/a.cc", "xxhash.h", "xxHash belongs to")
         self.assert_refused("include/tidemark/state.h", "nlohmann/json.hpp", "nlohmann-json belongs to")
         self.assert_refused("snapshot/a.cc", "CLI/CLI.hpp", "CLI11 belongs to")
 

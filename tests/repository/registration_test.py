@@ -48,7 +48,7 @@ UNMEASURED = {
     "AddCompanion": "puts a pointer into a list",
     "Reset": "of a monitor, whatever it has seen", "TakeDivergence": "of a monitor, whatever it has seen",
     "Parse": "of one line", "ToString": "of one line", "evaluator_options": "gives back what was asked for",
-    "kind": "a field", "manifest_problem": "a field", "metric": "a field", "mode": "a field", "step": "a field",
+    "kind": "a field", "journal_problem": "a field", "metric": "a field", "mode": "a field", "step": "a field", "store_id": "a field",
     "tag": "a field", "unread": "a field",
 }
 PUBLIC_CALL = re.compile(r"^ {0,2}(?:static )?(?:const )?(?:absl::|std::(?!function<)|bool |int64_t |void |[A-Z])[^=;{}(/]*?\b(\w+)\(")

@@ -470,9 +470,9 @@ TEST_F(AsyncCheckpointerTest, RefusesADirectoryThatIsNoStore) {
 
 TEST_F(AsyncCheckpointerTest, RefusesAStoreOfANewerFormat) {
   Open().reset();
-  std::ofstream(store_ + "/store.json") << R"({"format": 2, "store_id": "00000000000000000000000000000000"})";
+  std::ofstream(store_ + "/store.json") << R"({"format": 3, "store_id": "00000000000000000000000000000000"})";
   EXPECT_THAT(AsyncCheckpointer::Open({.directory = store_}),
-              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("format 2")));
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("format 3")));
 }
 
 TEST_F(AsyncCheckpointerTest, RefusesAStateLargerThanTheBudgetUnderEveryPolicy) {

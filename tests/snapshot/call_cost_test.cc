@@ -28,20 +28,18 @@
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "storage/manifest/inbox.h"
-#include "storage/manifest/lease.h"
-#include "storage/manifest/manifest.h"
-#include "storage/manifest/store.h"
-#include "storage/records/metric_report.h"
+#include "storage/store/lease.h"
+#include "storage/store/store.h"
 #include "tests/fuzz/cost_growth.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
 #include "tests/snapshot/observers.h"
+#include "tests/snapshot/other_process.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/file_tree.h"
 #include "tests/storage/io/sanitizers.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
-#include "tests/storage/manifest/test_store.h"
+#include "tests/storage/store/test_store.h"
 #include "tidemark/average.h"
 #include "tidemark/best_file.h"
 #include "tidemark/capture.h"
@@ -75,7 +73,7 @@ struct Counts {
   uint64_t references = 0;  // those chunks, which the saves change in turn; 0: of all
   uint64_t steps = 8;       // before those
   uint64_t rows = 1;        // evaluation records of each step
-  uint64_t reports = 1;     // that workers leave in the inbox
+  uint64_t reports = 1;     // that workers append
   uint64_t leases = 1;
   // They answer at about the same time, so their rows are recorded together. Not measured: evaluators that answer one
   // after the other, each of whose rows is recorded when it comes, in a change of the record of its own.
@@ -142,8 +140,8 @@ class CountedRun {
     options.tuning.codec_threads = 1;
     options.tuning.io = IoBackend::kThreads;
     options.tuning.reuse_saves_max = 0;
-    options.tuning.inbox_poll_interval = absl::Hours(24);  // when Tidy is called, and at no other time
-    options.tuning.scrub_bytes_per_second_max = 0;         // its reads would count, on a machine that is slow
+    options.tuning.poll_interval = absl::Hours(24);  // when Tidy is called, and at no other time
+    options.tuning.scrub_bytes_per_second_max = 0;   // its reads would count, on a machine that is slow
     if (has_rules) {
       options.retention.keep_best = {{.metric = "loss", .mode = BestMode::kLowest, .count = 2}};
       options.retention.keep = [this](const StepInfo&) { return !deletes_all; };
@@ -173,14 +171,6 @@ class CountedRun {
     checkpointer.reset();
   }
 
-  // As the process before this one left it when it was killed.
-  void Crash() {
-    Close();
-    auto manifest = storage::Manifest::Open(files, layout.manifest());
-    ASSERT_THAT(manifest, IsOk());
-    ASSERT_THAT((*manifest)->RemoveSettledMark(), IsOk());
-  }
-
   void OpenReader() {
     auto opened = StoreReader::Open(directory.path());
     ASSERT_THAT(opened, IsOk());
@@ -204,16 +194,19 @@ class CountedRun {
 
   // Other ones each time.
   void DeliverReports() {
-    const double loss = ++reported;
-    auto info = reader->FindStep(latest);
+    const auto info = reader->FindStep(latest);
     ASSERT_THAT(info, IsOk());
-    storage::MetricReport report{.store = {.bytes = *storage::FromHex(reader->store_id())},
-                                 .step = latest,
-                                 .attempt = {.bytes = *storage::FromHex(info->attempt)}};
-    report.evaluation.metrics = {{"loss", loss}};
+    const auto journal = OtherProcess(directory.path()).Open();
+    ASSERT_THAT(journal, IsOk());
+    storage::EvaluationFact report{.step = latest, .attempt = info->attempt};
+    report.evaluation.metrics = {{"loss", ++reported}};
+    std::vector<storage::ReportOutcome> outcomes;
     for (uint64_t i = 0; i < counts_.reports; ++i) {
       report.evaluation.evaluator = fmt::format("worker{:06}", i);
-      ASSERT_THAT(storage::DeliverReport(files, layout, report), IsOk());
+      ASSERT_THAT((*journal)->Change([&](const storage::StepCatalog& catalog) {
+        return storage::ReportFacts(catalog, {&report, 1}, outcomes);
+      }),
+                  IsOk());
     }
   }
 
@@ -249,17 +242,15 @@ class CountedRun {
     std::string warnings;
     const auto store = storage::OpenSoundStore(directory.path(), &warnings, files);
     ASSERT_NE(store, nullptr);
-    const auto committed = store->manifest().Committed();
+    const auto committed = store->catalog().Committed();
     ASSERT_THAT(committed, IsOk());
     for (const auto& info : *committed) {
-      const auto add = [this](storage::StepRecord& record) {
-        for (uint64_t i = 0; i < counts_.rows; ++i) {
-          storage::ApplyEvaluation(
-              record.info, {.evaluator = fmt::format("row{:06}", i), .metrics = {{"loss", 1}, {"accuracy", 2}}});
-        }
-        return true;
-      };
-      ASSERT_THAT(store->UpdateStep(info->step, info->attempt, add), IsOk());
+      std::vector<storage::EvaluationFact> rows;
+      for (uint64_t i = 0; i < counts_.rows; ++i) {
+        rows.push_back({.step = info->step, .attempt = info->attempt});
+        rows.back().evaluation = {.evaluator = fmt::format("row{:06}", i), .metrics = {{"loss", 1}, {"accuracy", 2}}};
+      }
+      ASSERT_THAT(store->RecordReports(rows), IsOk());
     }
   }
 
@@ -426,7 +417,6 @@ std::vector<Call> ReaderCalls() {
       {"Verify", [](CountedRun& run) { EXPECT_THAT(run.reader->Verify(run.latest), IsOk()); }},
       {"Verify of a sample",
        [](CountedRun& run) { EXPECT_THAT(run.reader->Verify(run.latest, VerifyOptions{.share = 0.5}), IsOk()); }},
-      {"VerifyManifest", [](CountedRun& run) { EXPECT_THAT(run.reader->VerifyManifest(), IsOk()); }},
   };
 }
 
@@ -535,7 +525,6 @@ std::vector<Call> EndingCalls() {
          run.checkpointer.reset();
          run.Open();
        }},
-      {"Open after a crash", [](CountedRun& run) { run.Open(); }, [](CountedRun& run) { run.Crash(); }},
       {"RetentionPlan", [](CountedRun& run) { EXPECT_THAT(run.checkpointer->RetentionPlan(), IsOk()); },
        [](CountedRun& run) { run.UseRules(); }},
       {"Tidy", [](CountedRun& run) { EXPECT_THAT(run.checkpointer->Tidy(), IsOk()); }},
@@ -625,18 +614,9 @@ Cost CostOfLatestStep(int64_t unsaved) {
     const auto store = storage::OpenSoundStore(directory.path(), &warnings);
     if (store == nullptr) return {};
     storage::CommitStep(*store, 0, 1);
-  }
-  {
-    auto manifest =
-        storage::Manifest::Open(storage::PosixFileSystem(), storage::StoreLayout(directory.path()).manifest());
-    EXPECT_THAT(manifest, IsOk());
-    if (!manifest.ok()) return {};
-    std::vector<storage::StepRecord> records(static_cast<size_t>(unsaved));
-    for (size_t i = 0; i < records.size(); ++i) {
-      records[i].info.step = static_cast<int64_t>(i) + 1;
-      records[i].info.state = StepState::kUnsaved;
+    for (int64_t step = 1; step <= unsaved; ++step) {
+      EXPECT_THAT(store->RecordUnsaved({.step = step, .state = StepState::kUnsaved}), IsOk());
     }
-    EXPECT_THAT((*manifest)->Update(records, {}), IsOk());
   }
   auto checkpointer = AsyncCheckpointer::Open({.directory = directory.path(), .observer = NoWarnings()});
   EXPECT_THAT(checkpointer, IsOk());

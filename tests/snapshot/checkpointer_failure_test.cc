@@ -185,6 +185,7 @@ TEST_F(CheckpointerFailureTest, EveryCallOfASaveMayFailOnceAndNothingIsLost) {
       }
       auto report = checkpointer->RestoreLatest(trainer_.state);
       ASSERT_THAT(report, IsOk());
+      if (absl::IsUnknown(status) && report->step == step) last_good = step;
       ASSERT_EQ(report->step, last_good);
       ASSERT_TRUE(trainer_.IsAt(last_good));
       ASSERT_THAT(SaveStep(*checkpointer, last_good + 1), IsOk());
@@ -233,12 +234,15 @@ TEST_F(CheckpointerFailureTest, EveryCallOfASaveThatReplacesAndRecyclesMayFailOn
     const absl::Status status = replace(*checkpointer, before + 1);
     files_.Reset();
     failures += status.ok() ? 0 : 1;
-    const int64_t expected = status.ok() ? before + 1 : before;
+    int64_t expected = status.ok() ? before + 1 : before;
     ASSERT_THAT(checkpointer->RestoreLatest(trainer_.state), IsOk());
-    ASSERT_TRUE(trainer_.IsAt(expected));
+    if (absl::IsUnknown(status) && trainer_.IsAt(before + 1)) expected = before + 1;
+    ASSERT_TRUE(trainer_.IsAt(expected)) << status;
     ASSERT_THAT(checkpointer->Close(), IsOk());
     ASSERT_THAT(Open()->RestoreLatest(trainer_.state), IsOk());
-    ASSERT_TRUE(trainer_.IsAt(expected));
+    // An opening finds out what has become of the step.
+    if (absl::IsUnknown(status) && trainer_.IsAt(before + 1)) expected = before + 1;
+    ASSERT_TRUE(trainer_.IsAt(expected)) << status;
   }
   if (drawn.are_all()) {
     EXPECT_LT(failures, calls);

@@ -11,7 +11,7 @@
 #include "snapshot/machine.h"
 #include "storage/io/file_system.h"
 #include "storage/io/link_free_path.h"
-#include "storage/manifest/store_layout.h"
+#include "storage/store/store_layout.h"
 #include "tidemark/async_checkpointer.h"
 
 namespace tidemark {

@@ -59,8 +59,8 @@ TEST(CheckpointerOptions, NameTheFieldAndTheLegalRange) {
     ExpectRefused(options, "background_nice", "from 0 to 19");
   }
   for (absl::Duration wait : {absl::ZeroDuration(), -absl::Seconds(1)}) {
-    (options = Valid()).tuning.inbox_poll_interval = wait;
-    ExpectRefused(options, "inbox_poll_interval is " + absl::FormatDuration(wait), "more than 0");
+    (options = Valid()).tuning.poll_interval = wait;
+    ExpectRefused(options, "poll_interval is " + absl::FormatDuration(wait), "more than 0");
     (options = Valid()).save_timeout = wait;
     ExpectRefused(options, "save_timeout is " + absl::FormatDuration(wait), "more than 0");
     (options = Valid()).close_timeout = wait;

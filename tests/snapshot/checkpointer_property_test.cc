@@ -30,14 +30,14 @@
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "storage/manifest/inbox.h"
-#include "storage/manifest/store_identity.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/journal_calls.h"
 #include "tests/snapshot/observers.h"
+#include "tests/snapshot/other_process.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/sanitizers.h"
 #include "tests/storage/io/status_matchers.h"
-#include "tests/storage/manifest/retention_model.h"
+#include "tests/storage/retention/retention_model.h"
 
 namespace tidemark {
 namespace {
@@ -125,11 +125,10 @@ class RandomRun {
     when_lagging_ = std::array{WhenLagging::kBlock, WhenLagging::kSkip, WhenLagging::kLatest}[Draw(0, 2)];
     const auto now = [this] { return absl::UnixEpoch() + absl::Minutes(minute_.load()); };
     auto opened = CheckpointerOnFileSystem::OpenWithClock(
-        now,
-        {.directory = directory_ + "/store",
-         .retention = rules_,
-         .tuning = {.codec_threads = 1, .io = IoBackend::kThreads, .inbox_poll_interval = absl::InfiniteDuration()},
-         .observer = ObserverOf({.warning = Warned})});
+        now, {.directory = directory_ + "/store",
+              .retention = rules_,
+              .tuning = {.codec_threads = 1, .io = IoBackend::kThreads, .poll_interval = absl::InfiniteDuration()},
+              .observer = ObserverOf({.warning = Warned})});
     ASSERT_THAT(opened, IsOk());
     checkpointer_ = *std::move(opened);
     ASSERT_THAT(checkpointer_->AddEvaluator(
@@ -140,7 +139,8 @@ class RandomRun {
 
   static void Warned(std::string_view line) {
     if (line.starts_with("evaluator 'validation' failed at step ")) return;
-    if (line.find("rebuilt") != std::string_view::npos) return;
+    if (line.find("made anew") != std::string_view::npos) return;
+    if (line.starts_with("the journal cannot be read any further")) return;
     ADD_FAILURE() << line;
   }
 
@@ -370,14 +370,7 @@ class RandomRun {
     if (!number) return;
     Evaluation row = DrawRow(Draw(0, 1) == 0 ? kEvaluator : "health");
     if (Draw(0, 1) == 0) row.unhealthy = "diverged";
-    const storage::StoreLayout layout(directory_ + "/store");
-    auto store = storage::ReadStoreIdentity(storage::PosixFileSystem(), layout);
-    ASSERT_THAT(store, IsOk());
-    ASSERT_THAT(
-        storage::DeliverReport(
-            storage::PosixFileSystem(), layout,
-            {.store = *store, .step = *number, .attempt = model_.at(*number).identity.attempt, .evaluation = row}),
-        IsOk());
+    ASSERT_THAT(OtherProcess(directory_ + "/store").Report(*number, row), IsOk());
     Settle({{Said(*number, row)}});
   }
 
@@ -394,17 +387,33 @@ class RandomRun {
     }
   }
 
-  // With other rules, and now and then without a manifest: that is made again from the steps that are there.
+  // With other rules, and now and then without the index, without the journal, or without both. One of the two knows
+  // everything. Without both there is what is in the shards of the steps that are there.
   void Reopen() {
     ASSERT_THAT(checkpointer_->Close(), IsOk());
     checkpointer_.reset();
-    if (Draw(0, 1) == 0) {
-      std::filesystem::remove_all(directory_ + "/store/manifest");
-      std::erase_if(model_, [](const auto& step) { return step.second.deleted; });
+    const int64_t lost = Draw(0, 5);
+    if (lost == 0) std::filesystem::remove_all(directory_ + "/store/index");
+    if (lost == 1) std::filesystem::remove_all(directory_ + "/store/journal");
+    if (lost == 2) {
+      LoseJournalAndIndex(directory_ + "/store");
+      ForgetAllButShards();
     }
     Open();
     if (checkpointer_ == nullptr) return;
     Settle({SaidOfEarlierSteps()});
+  }
+
+  void ForgetAllButShards() {
+    std::erase_if(model_, [](const auto& step) { return step.second.deleted; });
+    for (auto& [number, step] : model_) {
+      std::erase_if(step.metrics, [](const auto& metric) { return absl::StrContains(metric.first, "/"); });
+      step.evaluators.clear();
+      step.answers.clear();
+      step.finders.clear();
+      step.doubters.clear();
+      step.pinned = false;
+    }
   }
 
   // What the evaluator has left unevaluated, be it that it was not there yet, is left out once it is added.

@@ -13,10 +13,10 @@
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "storage/manifest/inbox.h"
-#include "storage/manifest/store_identity.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/journal_calls.h"
 #include "tests/snapshot/observers.h"
+#include "tests/snapshot/other_process.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
@@ -70,13 +70,7 @@ class CheckpointerRollbackTest : public testing::Test {
   }
 
   // What is written of evaluations finds no room.
-  void FillDisk() {
-    files_.SetRule([](const FailingFileSystem::Call& call) {
-      const bool report = call.operation == "Create" && (call.path.find("/inbox/") != std::string::npos ||
-                                                         call.path.find("/metrics-") != std::string::npos);
-      return report ? absl::ResourceExhaustedError("No space left on device (ENOSPC)") : absl::OkStatus();
-    });
-  }
+  void FillDisk() { files_.SetRule(NoRoomForEntries()); }
 
   std::string warnings() {
     absl::MutexLock lock(&mutex_);
@@ -111,22 +105,12 @@ TEST_F(CheckpointerRollbackTest, PassesOverAStepWhoseVerdictCannotBeRecorded) {
   EXPECT_EQ(checkpointer->RestoreLatest(trainer_.state, {.healthy_only = true})->step, 1);
 }
 
-TEST_F(CheckpointerRollbackTest, PassesOverAStepWhoseVerdictLiesInTheInbox) {
-  auto checkpointer = Open({.tuning = {.inbox_poll_interval = absl::InfiniteDuration()}});
+TEST_F(CheckpointerRollbackTest, PassesOverAStepThatAWorkerCallsUnhealthy) {
+  auto checkpointer = Open({.tuning = {.poll_interval = absl::InfiniteDuration()}});
   SaveStep(*checkpointer, 1);
-  const auto attempt = storage::FromHex(checkpointer->LatestStep()->attempt);
-  ASSERT_TRUE(attempt.has_value());
-  const storage::StoreLayout layout(store_);
-  auto store_id = storage::ReadStoreIdentity(files_, layout);
-  ASSERT_THAT(store_id, IsOk());
-  storage::MetricReport report;
-  report.store = *store_id;
-  report.step = 1;
-  report.attempt = storage::AttemptId{*attempt};
-  report.evaluation.evaluator = "validation";
-  report.evaluation.worker = "worker 1";
-  report.evaluation.unhealthy = "it babbles";
-  ASSERT_THAT(storage::DeliverReport(files_, layout, report), IsOk());
+  ASSERT_THAT(
+      OtherProcess(store_).Report(1, {.evaluator = "validation", .worker = "worker 1", .unhealthy = "it babbles"}),
+      IsOk());
   EXPECT_THAT(checkpointer->Restore(1, trainer_.state, {.healthy_only = true}),
               StatusIs(StatusCode::kNotFound, HasSubstr("step 1 is unhealthy: validation: it babbles")));
   EXPECT_THAT(checkpointer->Restore(1, trainer_.state), IsOk());

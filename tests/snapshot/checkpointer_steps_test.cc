@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/journal_calls.h"
 #include "tests/snapshot/observers.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/failing_file_system.h"
@@ -137,7 +138,7 @@ TEST_F(CheckpointerStepsTest, DeletesNothingDuringARestore) {
 TEST_F(CheckpointerStepsTest, ADeletionThatTheDiskRefusesIsAnErrorAndTheStepStays) {
   auto checkpointer = OpenWithSteps({1, 2});
   files_.SetRule([](const storage::FailingFileSystem::Call& call) {
-    return call.path.find("/steps/") != std::string::npos ? absl::InternalError("EIO") : absl::OkStatus();
+    return IsNamingOfEntry(call.operation, call.path) ? absl::InternalError("EIO") : absl::OkStatus();
   });
   const absl::Status deleted = checkpointer->Delete(1);
   files_.SetRule(nullptr);

@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "snapshot/housekeeping/housekeeper.h"
-#include "storage/manifest/store.h"
+#include "storage/store/store.h"
 #include "tests/snapshot/evaluator_testing.h"
 #include "tests/snapshot/housekeeper_testing.h"
 #include "tests/storage/io/copy_in_use.h"
@@ -249,9 +249,9 @@ TEST_F(EarlierStepsTest, KeepWhatHasBeenReportedOfThemBeforeTheirRowIsRecorded) 
                                     .statistics = statistics,
                                     .read_statistics = [&] { return statistics.Get(); },
                                     .claims = [] { return storage::Claims(); }},
-                                   {.retention = {}, .inbox_poll_interval = absl::InfiniteDuration()});
+                                   {.retention = {}, .poll_interval = absl::InfiniteDuration()});
   ASSERT_THAT(keeper, IsOk());
-  const auto find = [&](int64_t step) { return (*(*store)->manifest().Find(step))->info; };
+  const auto find = [&](int64_t step) { return (*(*store)->catalog().Find(step))->info; };
   Evaluation reported;
   reported.evaluator = "validation";
   Evaluation skipped = reported;

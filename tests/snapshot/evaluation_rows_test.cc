@@ -54,7 +54,7 @@ class EvaluationRowsTest : public testing::Test {
     options.tuning.codec_threads = 1;
     options.tuning.io = IoBackend::kThreads;
     options.reuse = false;
-    options.tuning.inbox_poll_interval = absl::InfiniteDuration();
+    options.tuning.poll_interval = absl::InfiniteDuration();
     auto checkpointer = CheckpointerOnFileSystem::Open(files_, std::move(options));
     EXPECT_THAT(checkpointer, IsOk());
     return checkpointer.ok() ? *std::move(checkpointer) : nullptr;
@@ -72,15 +72,6 @@ class EvaluationRowsTest : public testing::Test {
     int64_t count = 0;
     for (const std::string& line : warnings_) count += line.find(part) == std::string::npos ? 0 : 1;
     return count;
-  }
-
-  // Reports on the step cannot be written.
-  void RefuseReportsOn(int64_t step, absl::Status why) {
-    files_.SetRule([step, why = std::move(why)](const FailingFileSystem::Call& call) {
-      const bool refused =
-          call.operation == "Create" && call.path.find(fmt::format("/inbox/{:010}-", step)) != std::string::npos;
-      return refused ? why : absl::OkStatus();
-    });
   }
 
   StepInfo Info(const AsyncCheckpointer& checkpointer, int64_t step) {
@@ -249,38 +240,6 @@ TEST_F(EvaluationRowsTest, SaysWhyItDropsTheRowOfASnapshotThatWasNotSavedOfADele
   EXPECT_EQ(Warnings("the result of evaluator 'e' for step 1 is dropped: step 1 has a save, which is deleted"), 1);
 }
 
-TEST_F(EvaluationRowsTest, RecordsWhatIsSaidOfOtherStepsWhereOneRefuses) {
-  auto checkpointer = Open();
-  for (int64_t step : {1, 2}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
-  for (const absl::Status& why : {absl::PermissionDeniedError("EACCES"), absl::InternalError("EIO")}) {
-    RefuseReportsOn(1, why);
-    const Future first = checkpointer->ReportMetrics(1, "e", {{"loss", 1}});
-    const Future later = checkpointer->ReportMetrics(1, "e", {{"loss", 2}});
-    const Future other = checkpointer->ReportMetrics(2, "e", {{"loss", 3}});
-    // After an error of the disk as a whole the others are first when it is tried again.
-    for (int i = 0; i < 2; ++i) EXPECT_THAT(checkpointer->Tidy(), StatusIs(why.code(), HasSubstr(why.message())));
-    EXPECT_THAT(other.Wait(), IsOk());
-    EXPECT_FALSE(first.ready());
-    EXPECT_FALSE(later.ready());
-    files_.Reset();
-    EXPECT_THAT(checkpointer->Tidy(), IsOk());
-    EXPECT_THAT(first.Wait(), IsOk());
-    EXPECT_THAT(later.Wait(), IsOk());
-    EXPECT_EQ(Info(*checkpointer, 1).metrics.at("e/loss"), 2) << "in the order in which they came";
-  }
-}
-
-TEST_F(EvaluationRowsTest, TellsEachWhyItWasNotRecordedAndTriesAllBeforeItCloses) {
-  auto checkpointer = Open();
-  for (int64_t step : {1, 2}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
-  RefuseReportsOn(1, absl::ResourceExhaustedError("ENOSPC"));
-  const Future first = checkpointer->ReportMetrics(1, "e", {{"loss", 1}});
-  const Future other = checkpointer->ReportMetrics(2, "e", {{"loss", 3}});
-  checkpointer->Close().IgnoreError();
-  EXPECT_THAT(first.Wait(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));
-  EXPECT_THAT(other.Wait(), IsOk());
-}
-
 TEST_F(EvaluationRowsTest, MakesAFailedRowOfOneThatIsTooLarge) {
   auto checkpointer = Open();
   ASSERT_THAT(checkpointer->AddEvaluator({.name = "e"},
@@ -301,7 +260,7 @@ TEST_F(EvaluationRowsTest, MakesAFailedRowOfOneThatIsTooLarge) {
     ASSERT_THAT(info.evaluations, SizeIs(1));
     EXPECT_EQ(info.evaluations[0].outcome, Evaluation::Outcome::kFailed);
     EXPECT_THAT(info.evaluations[0].reason,
-                AllOf(HasSubstr("its result cannot be recorded: "), HasSubstr("where at most 1048576 are expected")));
+                AllOf(HasSubstr("its result cannot be recorded: "), HasSubstr("expected at most 1048576 bytes")));
     EXPECT_EQ(info.unhealthy(), "e: 3 NaN") << "that counts all the same";
     EXPECT_EQ(Warnings(fmt::format("evaluator 'e' failed at step {}: its result cannot be recorded", step)), 1);
   }
@@ -439,7 +398,7 @@ TEST_F(EvaluationRowsTest, WritesTheStatisticsFileWithoutARoundForAnythingElse) 
                                     .read_statistics = [&] { return statistics.Get(); },
                                     .claims = [] { return storage::Claims(); }},
                                    {.retention = {},
-                                    .inbox_poll_interval = absl::InfiniteDuration(),
+                                    .poll_interval = absl::InfiniteDuration(),
                                     .metrics_file = path,
                                     .metrics_file_interval = absl::Milliseconds(1)});
   ASSERT_THAT(keeper, IsOk());

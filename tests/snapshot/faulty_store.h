@@ -38,7 +38,7 @@ class FaultyStoreTest : public testing::Test {
     // reason.
     options.tuning.codec_threads = 1;
     options.tuning.io = IoBackend::kThreads;
-    options.tuning.inbox_poll_interval = absl::Hours(1);
+    options.tuning.poll_interval = absl::Hours(1);
     options.tuning.scrub_bytes_per_second_max = 0;
     return options;
   }
@@ -71,6 +71,11 @@ class FaultyStoreTest : public testing::Test {
   void UseKept() {
     std::filesystem::remove_all(store_);
     std::filesystem::copy(kept_, store_, std::filesystem::copy_options::recursive);
+  }
+
+  // What a call answered is the disk's error, or says that it is not known whether an entry is there because of it.
+  static bool IsTold(const absl::Status& status, const storage::InjectedFault& fault) {
+    return status.ok() || fault.Explains(status) || (absl::IsUnknown(status) && fault.IsNamedIn(status));
   }
 
   // Every step of `expected` has one of the contents that it may have, no other one is committed, and the latest is

@@ -18,8 +18,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "storage/manifest/inbox.h"
+#include "tests/snapshot/journal_calls.h"
 #include "tests/snapshot/observers.h"
+#include "tests/snapshot/other_process.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/child_process.h"
 #include "tests/storage/io/sanitizers.h"
@@ -47,16 +48,14 @@ class FileModesTest : public testing::Test {
     return *std::move(opened);
   }
 
-  // A worker leaves a report that nobody takes in.
-  void LeaveReport(int64_t step) {
+  // What workers and commands write.
+  void AppendFromOtherProcesses(int64_t step) {
+    const OtherProcess other(store_);
+    ASSERT_THAT(other.Report(step, {.evaluator = "worker", .worker = "w", .metrics = {{"loss", 0.5}}}), IsOk());
+    ASSERT_THAT(other.AskToDelete(step, "old"), IsOk());
     const auto reader = StoreReader::Open(store_);
     ASSERT_THAT(reader, IsOk());
-    const storage::MetricReport report{
-        .store = storage::StoreId{*storage::FromHex((*reader)->store_id())},
-        .step = step,
-        .attempt = storage::AttemptId{*storage::FromHex((*reader)->FindStep(step)->attempt)},
-        .evaluation = {.evaluator = "worker", .worker = "w", .metrics = {{"loss", 0.5}}}};
-    ASSERT_THAT(DeliverReport(storage::PosixFileSystem(), storage::StoreLayout(store_), report), IsOk());
+    ASSERT_THAT((*reader)->Load(step), IsOk());  // with a lease
   }
 
   // Holds every mode, and returns the names, with digits left out.
@@ -72,7 +71,8 @@ class FileModesTest : public testing::Test {
                               : name == "metrics.prom" ? S_IFREG | 0644
                                                        : S_IFREG | 0600;
       EXPECT_EQ(info.st_mode, expected) << path;
-      names.insert(name.substr(0, name.find_first_of("0123456789")));
+      constexpr std::string_view kSpare = "spare-";  // before hexadecimal digits
+      names.insert(name.substr(0, name.starts_with(kSpare) ? kSpare.size() : name.find_first_of("0123456789")));
     };
     look(store_, "");
     for (const auto& entry : std::filesystem::recursive_directory_iterator(store_)) {
@@ -105,14 +105,15 @@ TEST_F(FileModesTest, EveryFileOfAStoreIsItsOwnersAlone) {
     // Then the housekeeper is at rest.
     ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
     ASSERT_THAT(checkpointer->Tidy(), IsOk());
-    EXPECT_THAT(Walk(), IsSupersetOf({"LOCK", "store.json", "manifest", "MANIFEST-", "CURRENT", "steps", "shard-"}));
+    EXPECT_THAT(Walk(), IsSupersetOf({"LOCK", "store.json", "journal", "spare-", "room-", "index", "MANIFEST-",
+                                      "CURRENT", "steps", "shard-"}));
     ASSERT_THAT(checkpointer->Close(), IsOk());
   }
   struct stat parent;
   ASSERT_EQ(lstat((directory_ / "a").c_str(), &parent), 0);
   EXPECT_EQ(parent.st_mode & 07777, 0700u);
-  LeaveReport(5);
-  EXPECT_THAT(Walk(), IsSupersetOf({"inbox", "pin.json", "metrics-", "metrics.prom"}));
+  AppendFromOtherProcesses(5);
+  EXPECT_THAT(Walk(), IsSupersetOf({"leases", "metrics.prom"}));
 }
 
 constexpr uid_t kOtherUser = 65534;
@@ -143,8 +144,8 @@ TEST_F(FileModesTest, ADefaultAclOpensNothingToOthers) {
   TestTrainer trainer;
   ASSERT_THAT(checkpointer->Save(1, trainer.state), IsOk());
   ASSERT_THAT(checkpointer->Close(), IsOk());
-  LeaveReport(1);
-  EXPECT_THAT(Walk(), IsSupersetOf({"manifest", "steps", "shard-", "inbox"}));
+  AppendFromOtherProcesses(1);
+  EXPECT_THAT(Walk(), IsSupersetOf({"journal", "index", "steps", "shard-", "leases"}));
 }
 
 TEST_F(FileModesTest, SoIsWhatARebuildMakes) {
@@ -155,10 +156,11 @@ TEST_F(FileModesTest, SoIsWhatARebuildMakes) {
     ASSERT_THAT(checkpointer->Close(), IsOk());
   }
   FlipBit(ShardPath(store_, 2), 4100);
-  std::filesystem::resize_file(store_ + "/manifest/CURRENT", 1);
+  std::filesystem::remove_all(store_ + "/index");
+  DamageJournal(store_);
   ASSERT_THAT(Open()->Close(), IsOk());
   EXPECT_THAT(Walk(),
-              testing::IsSupersetOf({testing::StartsWith("manifest.broken-"), testing::StartsWith("quarantine")}));
+              testing::IsSupersetOf({testing::StartsWith("journal.broken-"), testing::StartsWith("quarantine")}));
 }
 
 constexpr char kMayNot[] = "may not be another user";
@@ -175,7 +177,7 @@ std::string ReadAsOtherUser(const std::string& store) {
     if (!epoch.ok()) return epoch.status().ToString();
     const absl::StatusOr<VerifyReport> verified = (*reader)->Verify(1);
     if (!verified.ok()) return verified.status().ToString();
-    return verified->damage.empty() && (*reader)->manifest_problem().ok() ? "read" : "not all of it";
+    return verified->damage.empty() && (*reader)->journal_problem().ok() ? "read" : "not all of it";
   });
 }
 

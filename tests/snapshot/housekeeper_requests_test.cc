@@ -1,6 +1,6 @@
 // What people ask of a store that a trainer holds.
 
-#include <filesystem>
+#include <atomic>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -8,8 +8,6 @@
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "storage/manifest/request_inbox.h"
-#include "tests/snapshot/gated_state.h"
 #include "tests/snapshot/housekeeper_testing.h"
 
 namespace tidemark {
@@ -17,30 +15,10 @@ namespace {
 
 using storage::IsOk;
 using storage::StatusIs;
-using storage::StoreRequest;
-using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-class HousekeeperRequestsTest : public HousekeeperTest {
- protected:
-  // The path of the request's file.
-  std::string Ask(const AsyncCheckpointer& checkpointer, StoreRequest::Kind kind, int64_t step) {
-    const storage::MetricReport place = ReportOn(checkpointer, step);
-    const StoreRequest request{.kind = kind,
-                               .store = place.store,
-                               .step = step,
-                               .attempt = place.attempt,
-                               .text = "asked for",
-                               .asker = "pid 7 on node-3",
-                               .asked = absl::FromUnixSeconds(1'700'000'000 + ++asked_)};
-    const auto path = storage::DeliverRequest(storage::PosixFileSystem(), storage::StoreLayout(store_), request);
-    EXPECT_THAT(path, IsOk());
-    return path.value_or("");
-  }
-
-  int64_t asked_ = 0;
-};
+class HousekeeperRequestsTest : public HousekeeperTest {};
 
 TEST_F(HousekeeperRequestsTest, CarriesOutWhatIsAskedAndTellsWhatItDeleted) {
   Lines lines;
@@ -48,8 +26,8 @@ TEST_F(HousekeeperRequestsTest, CarriesOutWhatIsAskedAndTellsWhatItDeleted) {
                              lines.Add(std::to_string(step) + ": " + std::string(why));
                            }});
   for (int64_t step : {1, 2, 3}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
-  Ask(*checkpointer, StoreRequest::Kind::kPin, 1);
-  Ask(*checkpointer, StoreRequest::Kind::kDelete, 2);
+  ASSERT_THAT(other_.Pin(1, "asked for"), IsOk());
+  ASSERT_THAT(other_.AskToDelete(2, "asked for"), IsOk());
   ASSERT_THAT(checkpointer->Tidy(), IsOk());
   EXPECT_TRUE(Info(*checkpointer, 1).pinned);
   EXPECT_EQ(Info(*checkpointer, 1).pin_note, "asked for");
@@ -57,16 +35,16 @@ TEST_F(HousekeeperRequestsTest, CarriesOutWhatIsAskedAndTellsWhatItDeleted) {
   EXPECT_THAT(lines.Get(), ElementsAre("2: asked for"));
   EXPECT_EQ(checkpointer->statistics().steps_deleted, 1u);
   EXPECT_EQ(ShardPath(store_, 2), "") << "its files go in the same round";
-  EXPECT_TRUE(std::filesystem::is_empty(store_ + "/inbox"));
+  EXPECT_EQ(other_.OpenRequests(), 0u);
 }
 
 // Nobody calls it: the thread looks for itself.
-TEST_F(HousekeeperRequestsTest, LooksIntoTheInboxInEveryInterval) {
+TEST_F(HousekeeperRequestsTest, LooksForRequestsInEveryInterval) {
   absl::Notification deleted;
-  auto checkpointer = Open({.tuning = {.inbox_poll_interval = absl::Milliseconds(5)}},
+  auto checkpointer = Open({.tuning = {.poll_interval = absl::Milliseconds(5)}},
                            {.deleted = [&](int64_t, std::string_view) { deleted.Notify(); }});
   for (int64_t step : {1, 2}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
-  Ask(*checkpointer, StoreRequest::Kind::kDelete, 1);
+  ASSERT_THAT(other_.AskToDelete(1, "asked for"), IsOk());
   deleted.WaitForNotification();
   EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(2));
 }
@@ -74,11 +52,13 @@ TEST_F(HousekeeperRequestsTest, LooksIntoTheInboxInEveryInterval) {
 TEST_F(HousekeeperRequestsTest, WarnsOnceOfWhatItRefuses) {
   auto checkpointer = Open();
   for (int64_t step : {1, 2}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
-  Ask(*checkpointer, StoreRequest::Kind::kDelete, 2);
+  ASSERT_THAT(other_.AskToDelete(2, "asked for"), IsOk());
   ASSERT_THAT(checkpointer->Tidy(), IsOk());
   ASSERT_THAT(checkpointer->Tidy(), IsOk());
-  EXPECT_EQ(warnings_.Count("refused to delete step 2, requested by pid 7 on node-3: latest"), 1);
+  EXPECT_EQ(warnings_.Count("refused to delete step 2, requested by pid 7 on node-3: latest"), 1)
+      << testing::PrintToString(warnings_.Get());
   EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(1, 2));
+  EXPECT_EQ(other_.OpenRequests(), 0u) << "it is answered";
 }
 
 TEST_F(HousekeeperRequestsTest, LetsRetentionGoOnOnceAStepIsUnpinned) {
@@ -88,32 +68,68 @@ TEST_F(HousekeeperRequestsTest, LetsRetentionGoOnOnceAStepIsUnpinned) {
   ASSERT_THAT(SaveStep(*checkpointer, 2), IsOk());
   ASSERT_THAT(checkpointer->Tidy(), IsOk());
   EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(1, 2));
-  Ask(*checkpointer, StoreRequest::Kind::kUnpin, 1);
+  ASSERT_THAT(other_.Unpin(1), IsOk());
   ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(2));
+}
+
+// The same without a call that asks for everything: the thread finds out that there is something to delete.
+TEST_F(HousekeeperRequestsTest, LetsRetentionGoOnWhenItHearsThatAStepIsUnpinned) {
+  absl::Notification deleted;
+  auto checkpointer = Open({.retention = {.max_to_keep = 1}, .tuning = {.poll_interval = absl::Milliseconds(5)}},
+                           {.deleted = [&](int64_t, std::string_view) { deleted.Notify(); }});
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  ASSERT_THAT(checkpointer->Pin(1, ""), IsOk());
+  ASSERT_THAT(SaveStep(*checkpointer, 2), IsOk());
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  ASSERT_THAT(other_.Unpin(1), IsOk());
+  deleted.WaitForNotification();
   EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(2));
 }
 
 TEST_F(HousekeeperRequestsTest, TriesAgainWhatTheDiskKeptFromBeingDone) {
   auto checkpointer = Open();
   for (int64_t step : {1, 2}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
-  Ask(*checkpointer, StoreRequest::Kind::kPin, 1);
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  ASSERT_THAT(other_.AskToDelete(1, "asked for"), IsOk());
   files_.SetRule([](const storage::FailingFileSystem::Call& call) {
-    return call.operation == "Create" && call.path.find("/pin.json") != std::string::npos
-               ? absl::ResourceExhaustedError("No space left on device (ENOSPC)")
-               : absl::OkStatus();
+    return IsNamingOfEntry(call.operation, call.path) ? absl::InternalError("EIO") : absl::OkStatus();
   });
-  EXPECT_THAT(checkpointer->Tidy(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));
-  EXPECT_FALSE(Info(*checkpointer, 1).pinned);
+  EXPECT_THAT(checkpointer->Tidy(), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
+  EXPECT_EQ(Info(*checkpointer, 1).state, StepState::kCommitted);
+  EXPECT_EQ(other_.OpenRequests(), 1u);
+  files_.Reset();
+  EXPECT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_EQ(Info(*checkpointer, 1).state, StepState::kDeleted);
+  EXPECT_EQ(other_.OpenRequests(), 0u);
+}
+
+// The deletion is recorded and its answer is not: the next look answers, and nothing is deleted twice.
+TEST_F(HousekeeperRequestsTest, AnswersWhatItHasDoneWhenTheDiskTakesIt) {
+  std::atomic<int> deleted = 0;
+  auto checkpointer = Open({}, {.deleted = [&](int64_t, std::string_view) { ++deleted; }});
+  for (int64_t step : {1, 2}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  ASSERT_THAT(other_.AskToDelete(1, "asked for"), IsOk());
+  files_.SetRule([named = 0](const storage::FailingFileSystem::Call& call) mutable {
+    // The first entry settles what the other process has appended, the second one deletes.
+    return IsNamingOfEntry(call.operation, call.path) && ++named > 2 ? absl::InternalError("EIO") : absl::OkStatus();
+  });
+  EXPECT_THAT(checkpointer->Tidy(), StatusIs(absl::StatusCode::kInternal, HasSubstr("EIO")));
+  EXPECT_EQ(Info(*checkpointer, 1).state, StepState::kDeleted);
+  EXPECT_EQ(other_.OpenRequests(), 1u);
   EXPECT_EQ(warnings_.Count("requests cannot be carried out, which is tried again until it works"), 1);
   files_.Reset();
   EXPECT_THAT(checkpointer->Tidy(), IsOk());
-  EXPECT_TRUE(Info(*checkpointer, 1).pinned);
+  EXPECT_EQ(other_.OpenRequests(), 0u);
+  EXPECT_EQ(deleted, 1);
+  EXPECT_EQ(checkpointer->statistics().steps_deleted, 1u);
 }
 
 TEST_F(HousekeeperRequestsTest, TakesInTheLastOnesWhenItCloses) {
   auto checkpointer = Open();
   for (int64_t step : {1, 2}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
-  Ask(*checkpointer, StoreRequest::Kind::kDelete, 1);
+  ASSERT_THAT(other_.AskToDelete(1, "asked for"), IsOk());
   ASSERT_THAT(checkpointer->Close(), IsOk());
   checkpointer = Open();
   EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(2));
@@ -124,7 +140,7 @@ TEST_F(HousekeeperRequestsTest, TakesInTheLastOnesWhenItCloses) {
 TEST_F(HousekeeperRequestsTest, DeletesNothingWhileAStepIsBeingRestored) {
   auto checkpointer = Open();
   for (int64_t step : {1, 2}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
-  const std::string path = Ask(*checkpointer, StoreRequest::Kind::kDelete, 1);
+  ASSERT_THAT(other_.AskToDelete(1, "asked for"), IsOk());
   absl::Notification reached;
   absl::Notification go_on;
   files_.SetGate([&](const std::string& operation, const std::string& path) {
@@ -135,13 +151,13 @@ TEST_F(HousekeeperRequestsTest, DeletesNothingWhileAStepIsBeingRestored) {
   std::thread restore([&] { EXPECT_THAT(checkpointer->Restore(1, trainer_.state), IsOk()); });
   reached.WaitForNotification();
   EXPECT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
-  EXPECT_TRUE(std::filesystem::exists(path));
+  EXPECT_EQ(other_.OpenRequests(), 1u);
   EXPECT_EQ(Info(*checkpointer, 1).state, StepState::kCommitted);
   go_on.Notify();
   restore.join();
   ASSERT_THAT(checkpointer->Tidy(), IsOk());
   EXPECT_EQ(Info(*checkpointer, 1).state, StepState::kDeleted);
-  EXPECT_FALSE(std::filesystem::exists(path));
+  EXPECT_EQ(other_.OpenRequests(), 0u);
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #ifndef TIDEMARK_TESTS_SNAPSHOT_HOUSEKEEPER_TESTING_H_
 #define TIDEMARK_TESTS_SNAPSHOT_HOUSEKEEPER_TESTING_H_
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,11 +15,10 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
-#include "storage/manifest/store_identity.h"
-#include "storage/manifest/store_layout.h"
-#include "storage/records/metric_report.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/journal_calls.h"
 #include "tests/snapshot/observers.h"
+#include "tests/snapshot/other_process.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
@@ -52,6 +50,10 @@ class Lines {
 
 class HousekeeperTest : public testing::Test {
  protected:
+  // In memory: for a test of many syncs.
+  explicit HousekeeperTest(bool in_memory = false)
+      : directory_(in_memory ? storage::TestDirectory::InMemory() : storage::TestDirectory()) {}
+
   // Rounds come from what is done, or from Tidy: never from the time that has passed.
   std::unique_ptr<AsyncCheckpointer> Open(CheckpointerOptions options = {}, ObserverFunctions told = {}) {
     options.directory = store_;
@@ -61,7 +63,7 @@ class HousekeeperTest : public testing::Test {
     options.tuning.codec_threads = 1;
     options.tuning.io = IoBackend::kThreads;
     options.reuse = false;
-    absl::Duration& poll = options.tuning.inbox_poll_interval;
+    absl::Duration& poll = options.tuning.poll_interval;
     if (poll == absl::Seconds(1)) poll = absl::InfiniteDuration();
     Machine machine(files_);
     machine.now = now_;
@@ -77,14 +79,7 @@ class HousekeeperTest : public testing::Test {
   }
 
   // What is written of evaluations finds no room.
-  void FillDisk() {
-    files_.SetRule([](const storage::FailingFileSystem::Call& call) {
-      const bool report = call.operation == "Create" && (call.path.find("/inbox/") != std::string::npos ||
-                                                         call.path.find("/metrics-") != std::string::npos);
-      return report ? absl::ResourceExhaustedError("create " + call.path + ": No space left on device (ENOSPC)")
-                    : absl::OkStatus();
-    });
-  }
+  void FillDisk() { files_.SetRule(NoRoomForEntries()); }
 
   std::vector<int64_t> CommittedSteps(const AsyncCheckpointer& checkpointer) {
     std::vector<int64_t> committed;
@@ -106,20 +101,9 @@ class HousekeeperTest : public testing::Test {
     return {};
   }
 
-  // What a worker may deliver.
-  storage::MetricReport ReportOn(const AsyncCheckpointer& checkpointer, int64_t step) {
-    auto store = storage::ReadStoreIdentity(files_, storage::StoreLayout(store_));
-    EXPECT_THAT(store, storage::IsOk());
-    const auto attempt = storage::FromHex(Info(checkpointer, step).attempt);
-    EXPECT_TRUE(attempt.has_value());
-    return {.store = store.value_or(storage::StoreId{}),
-            .step = step,
-            .attempt = storage::AttemptId{attempt.value_or(std::array<uint8_t, 16>{})},
-            .evaluation = {.evaluator = "validation", .worker = "worker"}};
-  }
-
   storage::TestDirectory directory_;
   const std::string store_ = directory_ / "store";
+  const OtherProcess other_{store_};  // on a disk without faults
   storage::FailingFileSystem files_{storage::PosixFileSystem()};
   std::function<absl::Time()> now_ = absl::Now;  // of checkpointers that are opened from now on
   TestTrainer trainer_{1000};

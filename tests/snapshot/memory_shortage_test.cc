@@ -21,7 +21,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "snapshot/housekeeping/housekeeper.h"
-#include "storage/manifest/store.h"
+#include "storage/store/store.h"
 #include "tests/snapshot/observers.h"
 #include "tests/storage/io/sanitizers.h"
 #include "tests/storage/io/status_matchers.h"
@@ -332,7 +332,6 @@ TEST_F(PublicCallsTest, OfAReaderReturnAnErrorWhereNoMemoryIsLeft) {
   const std::vector<PublicCall> calls = {
       {"Open of no store", [&] { return StoreReader::Open(nowhere).status(); }},
       {"OpenUntrusted of no store", [&] { return StoreReader::OpenUntrusted(nowhere).status(); }},
-      {"VerifyManifest", [&] { return reader.VerifyManifest(); }},
       {"Refresh", [&] { return reader.Refresh(); }},
       {"LatestStep", [&] { return reader.LatestStep().status(); }},
       {"LatestHealthyStep", [&] { return reader.LatestHealthyStep().status(); }},

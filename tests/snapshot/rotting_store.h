@@ -16,8 +16,8 @@
 #include "gtest/gtest.h"
 #include "snapshot/restore/restore.h"
 #include "storage/io/draft_file_system.h"
-#include "storage/manifest/store.h"
 #include "storage/shard/shard_verify.h"
+#include "storage/store/store.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
 #include "tests/snapshot/observers.h"
 #include "tests/snapshot/test_trainer.h"
@@ -99,7 +99,7 @@ class RottingStoreTest : public testing::Test {
     ASSERT_THAT(opened, storage::IsOk());
     id_ = (*opened)->id();
     steps_ = new std::map<int64_t, Step>();
-    ASSERT_THAT((*opened)->manifest().ForEach([](storage::StepRecord record) {
+    ASSERT_THAT((*opened)->catalog().ForEach([](storage::StepRecord record) {
       const storage::AttemptId attempt{*storage::FromHex(record.info.attempt)};
       Step& step = (*steps_)[record.info.step];
       step.identity = {.store = id_, .step = record.info.step, .attempt = attempt, .sequence = record.info.sequence};

@@ -22,6 +22,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/journal_calls.h"
 #include "tests/snapshot/observers.h"
 #include "tests/snapshot/sleeping_thread.h"
 #include "tests/snapshot/test_trainer.h"
@@ -42,11 +43,6 @@ using testing::IsEmpty;
 using IsHeld = bool (*)(const std::string& operation, const std::string& path);
 
 bool IsAny(const std::string&, const std::string&) { return true; }
-// A batch of the manifest becomes durable: the commit of a step, if no other record is written meanwhile.
-bool IsSyncOfTheManifest(const std::string& operation, const std::string& path) {
-  return operation == "SyncData" && path.find("/manifest/") != std::string::npos;
-}
-
 // Lets so many calls through and holds the next ones, but for those of the trainer's thread, which are noted. As long
 // as it lives; then it lets all through.
 class Disk {
@@ -124,7 +120,7 @@ class Disk {
 
 class SlowDiskTest : public testing::TestWithParam<Staging> {
  protected:
-  // On a store that has steps already, in a table of its manifest.
+  // On a store that has steps already, in a table of its index.
   void Open(WhenFull when_full = WhenFull::kBlock, absl::Duration save_timeout = absl::InfiniteDuration()) {
     for (int64_t step = 1; step <= 3; ++step) {
       checkpointer_ = OpenOnce({});
@@ -167,7 +163,7 @@ class SlowDiskTest : public testing::TestWithParam<Staging> {
   std::unique_ptr<AsyncCheckpointer> OpenOnce(CheckpointerOptions options) {
     options.directory = directory_ / "store";
     options.tuning.io = IoBackend::kThreads;
-    options.tuning.inbox_poll_interval = absl::Hours(1);
+    options.tuning.poll_interval = absl::Hours(1);
     options.observer = NoWarnings();
     auto opened = CheckpointerOnFileSystem::Open(files_, std::move(options));
     EXPECT_THAT(opened, IsOk());
@@ -282,7 +278,7 @@ TEST_P(SlowDiskTest, GivesUpSavesThatAreNotCommittedInTimeAndMakesTheNextOne) {
     ASSERT_THAT(Save(12), IsOk());
     EXPECT_THAT(Save(13), late("step 13 was not saved: there was no room"));
     EXPECT_THAT(checkpointer_->WaitUntilCommitted(), late("step 12 was not committed within 1s"));
-    EXPECT_THAT(disk.calls_of_trainer(), testing::Each(HasSubstr("manifest"))) << "Committed looks the step up";
+    EXPECT_THAT(disk.calls_of_trainer(), testing::Each(HasSubstr("/index/"))) << "Committed looks the step up";
     disk.Let(Disk::kAll);
   }
   // The machine may be slow as well.
@@ -310,11 +306,10 @@ TEST_P(SlowDiskTest, CommitsASaveAfterItsTimeIfItsCommitStoodStill) {
   };
   int64_t step = 10;
   for (bool held = false; !held;) {
-    // The first save of a process also writes to the manifest that it is open, and one that was abandoned may be
-    // committed before the next one.
+    // One that was abandoned may be committed before the next one.
     while (!commits(++step)) continue;
     const int64_t last = step;
-    Disk disk(files_, IsSyncOfTheManifest);
+    Disk disk(files_, IsSyncOfEntry);
     auto save = Save(++step);
     held = save.ok() && disk.AwaitHeldCall(save->committed());
     if (!held) continue;  // it was abandoned before its commit
@@ -353,10 +348,10 @@ TEST_P(SlowDiskTest, SavesAStepAgainWhoseCommitStoodStillAfterItsTime) {
     };
     // The machine may be slow as well.
     int64_t step = 11;
-    while (!commits(step)) ++step;  // the first save of a process also writes to the manifest that it is open
+    while (!commits(step)) ++step;
     absl::Status again;
     for (bool held = false; !held;) {
-      Disk disk(files_, IsSyncOfTheManifest);
+      Disk disk(files_, IsSyncOfEntry);
       auto first = Save(++step);
       held = first.ok() && disk.AwaitHeldCall(first->committed());
       if (!held) continue;

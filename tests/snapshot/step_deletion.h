@@ -6,7 +6,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "storage/manifest/store.h"
+#include "storage/store/store.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tidemark/step_info.h"
 

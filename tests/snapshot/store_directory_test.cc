@@ -188,9 +188,10 @@ TEST_P(HarmedStoreTest, AcknowledgesNothingMoreAndLeavesWhatIsThereAlone) {
   run.checkpointer().Close().IgnoreError();
   EXPECT_THAT(report.Wait(), testing::Not(IsOk()));
   EXPECT_EQ(part(directory_ / harm.part_after), before);
-  if (fs::exists(store + "/steps.old")) {
-    fs::remove(store + "/steps");
-    fs::rename(store + "/steps.old", store + "/steps");
+  for (const std::string& replaced : {store + "/steps", store + "/journal"}) {
+    if (!fs::exists(replaced + ".old")) continue;
+    fs::remove_all(replaced);
+    fs::rename(replaced + ".old", replaced);
   }
   if (!harm.store_after.empty()) ExpectLatest(directory_ / harm.store_after, 2);
 }
@@ -200,7 +201,7 @@ TEST_P(HarmedStoreTest, IsAnErrorOfReportsOfTidyAndOfNewEvaluators) {
   const Harm& harm = GetParam();
   const std::string store = directory_ / "one/ckpt";
   MakeStore(directory_ / "two/ckpt", 3);
-  Trainer run(store, {.tuning = {.inbox_poll_interval = absl::Hours(1)}});
+  Trainer run(store, {.tuning = {.poll_interval = absl::Hours(1)}});
   ASSERT_THAT(run.Save(1), IsOk());
   harm.act(store, directory_ / "two/ckpt");
   const auto moved = StatusIs(StatusCode::kFailedPrecondition,
@@ -271,12 +272,12 @@ INSTANTIATE_TEST_SUITE_P(All, HarmedStoreTest,
                                                 fs::rename(store + "/steps", store + "/steps.old");
                                                 fs::create_directory(store + "/steps");
                                               }},
-                                         Harm{"ManifestReplacedByAnotherStores",
+                                         Harm{"JournalReplacedByAnotherStores",
                                               [](auto& store, auto& other) {
-                                                fs::rename(store + "/manifest", store + "/manifest.old");
-                                                fs::rename(other + "/manifest", store + "/manifest");
+                                                fs::rename(store + "/journal", store + "/journal.old");
+                                                fs::rename(other + "/journal", store + "/journal");
                                               },
-                                              "one/ckpt", "/manifest", "one/ckpt/manifest"}),
+                                              "one/ckpt", "/journal", "one/ckpt/journal"}),
                          [](const auto& info) { return info.param.name; });
 
 TEST_F(StoreDirectoryTest, IsNotOpenedByAnotherPathWhileItIsOpen) {
@@ -345,6 +346,7 @@ TEST_F(StoreDirectoryTest, ItsWorkerEndsWhereItWasReplaced) {
   KeepDirectory();
   MakeStore(directory_ / "one/ckpt", 2);
   MakeStore(directory_ / "two/ckpt", 3);
+  const auto other = FilesOf(directory_ / "two/ckpt");
   fs::current_path(directory_ / "one");
   std::vector<int64_t> steps;
   const auto report = FollowStore({.directory = "ckpt", .evaluator = "validation"},
@@ -359,7 +361,7 @@ TEST_F(StoreDirectoryTest, ItsWorkerEndsWhereItWasReplaced) {
                                   });
   EXPECT_THAT(report, StatusIs(StatusCode::kFailedPrecondition, HasSubstr("was moved or replaced")));
   EXPECT_THAT(steps, testing::ElementsAre(1, 2));
-  EXPECT_FALSE(fs::exists(directory_ / "one/ckpt/inbox")) << "a report went into the other store";
+  EXPECT_EQ(FilesOf(directory_ / "one/ckpt"), other) << "a report went into the other store";
 }
 
 TEST(StoreOfAKilledTrainer, IsOpenedAtOnceThoughAForkedChildLives) {

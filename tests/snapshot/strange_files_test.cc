@@ -24,10 +24,11 @@ class StrangeFilesTest : public RottingStoreTest {
     ASSERT_THAT(report, IsOk());
     EXPECT_EQ(report->step, expected);
     EXPECT_TRUE(trainer.IsAt(report->step)) << "WRONG BYTES were restored";
-    warnings_ = warnings;
     // The next save works.
     trainer.SetTo(100);
     ASSERT_THAT((*opened)->Save(100, trainer.state, {.overwrite = true})->committed().Wait(), IsOk());
+    ASSERT_THAT((*opened)->Close(), IsOk());
+    warnings_ = warnings;
   }
   std::string FolderOf(int64_t number) const {
     return StorePath() + "/steps/" + storage::StepFolderName(number, step(number).identity.attempt);

@@ -30,7 +30,7 @@ ExitCode Run(Console& console, int argc, char** argv) {
   AddExport(line);
   AddImport(line);
   AddRepair(line);
-  AddManifest(line);
+  AddJournal(line);
   AddDoctor(line);
   AddShellPages(line);
   AddShellNames(line);

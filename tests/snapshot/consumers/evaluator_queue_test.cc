@@ -12,8 +12,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "snapshot/restore/stored_snapshot.h"
-#include "storage/manifest/manifest.h"
 #include "tests/snapshot/evaluator_testing.h"
+#include "tests/snapshot/other_process.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 
@@ -309,16 +309,17 @@ TEST_F(EvaluatorQueueTest, QueueHoldsNoMemoryPastTheBoundAndReadsTheCommittedSte
     }
     ASSERT_THAT((*checkpointer)->Close(), IsOk());
   }
-  auto manifest = storage::Manifest::OpenReadOnly(storage::PosixFileSystem(), layout.manifest());
-  ASSERT_THAT(manifest, IsOk());
+  const absl::StatusOr<storage::StoreId> id = storage::ReadStoreIdentity(storage::PosixFileSystem(), layout);
+  ASSERT_THAT(id, IsOk());
+  const auto journal = OtherProcess(layout.directory()).Open();
+  ASSERT_THAT(journal, IsOk());
   const storage::ShardReadOptions read;
   TestShelf shelf([&](int64_t step, std::vector<std::string> patterns,
                       HalfPrecision half) -> absl::StatusOr<SnapshotShelf::Reading> {
-    auto record = (*manifest)->Find(step);
+    auto record = (*journal)->catalog().Find(step);
     return SnapshotShelf::Reading{.attempt = (*record)->info.attempt, .read = [&, record = **record, patterns, half]() {
-                                    return OpenStoredSnapshot(
-                                        {storage::PosixFileSystem(), layout, (*manifest)->store_id(), read}, record,
-                                        patterns, half, CompanionEntries::kNever);
+                                    return OpenStoredSnapshot({storage::PosixFileSystem(), layout, *id, read}, record,
+                                                              patterns, half, CompanionEntries::kNever);
                                   }};
   });
   std::vector<std::vector<float>> weights;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -51,10 +52,22 @@ class WaitingReportsTest : public HousekeeperTest {
     EXPECT_THAT(checkpointer_->ReportMetrics(1, "first", {}).Wait(), IsOk());
   }
 
-  int64_t ManifestSyncs() const {
+  // As in ReportDuringARound, on a disk on which only the second of the next entries gets a name, until files_ is
+  // reset.
+  void ReportToADiskThatRefuses(const absl::Status& why, std::function<void()> report) {
+    when_first_ = [this, why, report = std::move(report)] {
+      report();
+      files_.SetRule([why, count = 0](const FailingFileSystem::Call& call) mutable {
+        return IsNamingOfEntry(call.operation, call.path) && ++count != 2 ? why : absl::OkStatus();
+      });
+    };
+    EXPECT_THAT(checkpointer_->ReportMetrics(1, "first", {{std::string(why.message()), 1}}).Wait(), IsOk());
+  }
+
+  int64_t Appends() const {
     const std::vector<FailingFileSystem::Call> calls = files_.calls();
     return std::count_if(calls.begin(), calls.end(), [](const FailingFileSystem::Call& call) {
-      return call.operation == "SyncData" && call.path.find("/manifest/") != std::string::npos;
+      return IsNamingOfEntry(call.operation, call.path);
     });
   }
 
@@ -66,12 +79,12 @@ class WaitingReportsTest : public HousekeeperTest {
 
 class WaitingReportsOfAStepTest : public WaitingReportsTest, public testing::WithParamInterface<int64_t> {};
 
-TEST_P(WaitingReportsOfAStepTest, AreRecordedInOneChangeOfItsRecord) {
+TEST_P(WaitingReportsOfAStepTest, AreRecordedInOneEntry) {
   ReportDuringARound([this] {
     for (const char* evaluator : {"c", "a", "b"}) Report(GetParam(), evaluator, 0.5);
   });
   for (const Future& future : recorded_) EXPECT_THAT(future.Wait(), IsOk());
-  EXPECT_EQ(ManifestSyncs(), 1);
+  EXPECT_EQ(Appends(), 1);
   for (const char* evaluator : {"a", "b", "c"}) {
     EXPECT_EQ(Info(*checkpointer_, GetParam()).metrics.at(fmt::format("{}/loss", evaluator)), 0.5);
   }
@@ -91,7 +104,7 @@ TEST_F(WaitingReportsTest, OfOneEvaluatorAreRecordedOneAfterTheOther) {
     Report(1, "a", 3);
   });
   for (const Future& future : recorded_) EXPECT_THAT(future.Wait(), IsOk());
-  EXPECT_EQ(ManifestSyncs(), 2);
+  EXPECT_EQ(Appends(), 2);
   EXPECT_EQ(Info(*checkpointer_, 1).metrics.at("a/loss"), 3);
   EXPECT_THAT(checkpointer_->Close(), IsOk());
   EXPECT_THAT(told_.Get(), ElementsAre("step 1 first", "step 1 a", "step 1 b", "step 1 a"));
@@ -125,8 +138,61 @@ TEST_F(WaitingReportsTest, BehindOneThatTheDiskRefusesAreRecordedOnceItTakesThem
   files_.Reset();
   EXPECT_THAT(checkpointer_->Tidy(), IsOk());
   for (const Future& future : recorded_) EXPECT_THAT(future.Wait(), IsOk());
-  EXPECT_EQ(ManifestSyncs(), 1);
+  EXPECT_EQ(Appends(), 1);
   EXPECT_EQ(checkpointer_->statistics().reports_recorded, 9u) << "with that of step 2";
+}
+
+// A spare is written and synced, gets its number, and the folder is synced; the index is not. What is read is the
+// entry, once it has its name: no record and no file of the step. It was 6 syncs and 8 reads while reports were files.
+TEST_F(WaitingReportsTest, CostTwoSyncsAndOneRead) {
+  ASSERT_THAT(checkpointer_->Tidy(), IsOk());  // a spare is there, and the thread is at rest
+  std::vector<FailingFileSystem::Call> calls;
+  when_first_ = [&] { calls = files_.calls(); };
+  files_.Reset();
+  EXPECT_THAT(checkpointer_->ReportMetrics(1, "first", {{"loss", 0.5}}).Wait(), IsOk());
+  std::map<std::string, int> counts;
+  for (const FailingFileSystem::Call& call : calls) {
+    ++counts[call.operation.starts_with("Sync") ? "syncs" : call.operation];
+    EXPECT_EQ(call.path.find("/steps/"), std::string::npos) << call.operation << " " << call.path;
+  }
+  EXPECT_EQ(counts["syncs"], 2) << testing::PrintToString(counts);
+  EXPECT_EQ(counts["ReadAt"], 1) << testing::PrintToString(counts);
+  EXPECT_EQ(counts["Create"], 0) << testing::PrintToString(counts);
+}
+
+// Step 1 is refused first. After an error of the disk as a whole the other step is first when it is tried again.
+TEST_F(WaitingReportsTest, OfAnotherStepAreRecordedWhereOneRefuses) {
+  for (const absl::Status& why : {absl::PermissionDeniedError("EACCES"), absl::InternalError("EIO")}) {
+    SCOPED_TRACE(why.ToString());
+    recorded_.clear();
+    ReportToADiskThatRefuses(why, [this] {
+      Report(1, "a", 1);
+      Report(1, "a", 2);
+      Report(2, "a", 3);
+    });
+    for (int i = 0; i < 2; ++i) {
+      EXPECT_THAT(checkpointer_->Tidy(), StatusIs(why.code(), HasSubstr(std::string(why.message()))));
+    }
+    EXPECT_THAT(recorded_[2].Wait(), IsOk());
+    EXPECT_FALSE(recorded_[0].ready());
+    EXPECT_FALSE(recorded_[1].ready());
+    files_.Reset();
+    EXPECT_THAT(checkpointer_->Tidy(), IsOk());
+    for (const Future& future : recorded_) EXPECT_THAT(future.Wait(), IsOk());
+    EXPECT_EQ(Info(*checkpointer_, 1).metrics.at("a/loss"), 2) << "in the order in which they came";
+    ASSERT_THAT(checkpointer_->ReportMetrics(1, "a", {{"loss", 0}}).Wait(), IsOk());
+    ASSERT_THAT(checkpointer_->ReportMetrics(2, "a", {{"loss", 0}}).Wait(), IsOk());
+  }
+}
+
+TEST_F(WaitingReportsTest, AreEachToldWhyTheyWereNotRecordedAndAllTriedBeforeItCloses) {
+  ReportToADiskThatRefuses(absl::ResourceExhaustedError("ENOSPC"), [this] {
+    Report(1, "a", 1);
+    Report(2, "a", 3);
+  });
+  checkpointer_->Close().IgnoreError();
+  EXPECT_THAT(recorded_[0].Wait(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));
+  EXPECT_THAT(recorded_[1].Wait(), IsOk());
 }
 
 }  // namespace

@@ -19,7 +19,7 @@
 #include "snapshot/deadline.h"
 #include "snapshot/housekeeping/housekeeper.h"
 #include "snapshot/pending_save.h"
-#include "storage/manifest/store.h"
+#include "storage/store/store.h"
 #include "tests/snapshot/gated_state.h"
 #include "tests/snapshot/housekeeper_testing.h"
 #include "tests/snapshot/observers.h"
@@ -111,7 +111,7 @@ TEST_F(HousekeeperRetentionTest, DeletesNothingForAFunctionThatRetentionCalls) {
   EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(1, 2));
 }
 
-// A restore begins while it is at the inbox: what it may let go only afterwards it lets go afterwards.
+// A restore begins while it looks for requests: what it may let go only afterwards it lets go afterwards.
 TEST_F(HousekeeperRetentionTest, TidiesOnceARestoreThatBeganMeanwhileIsDone) {
   absl::Notification listing, restoring;
   auto checkpointer = Open({.retention = {.max_to_keep = 1}});
@@ -123,7 +123,7 @@ TEST_F(HousekeeperRetentionTest, TidiesOnceARestoreThatBeganMeanwhileIsDone) {
   ASSERT_THAT(checkpointer->Unpin(1), IsOk());
   ASSERT_THAT(CommittedSteps(*checkpointer), ElementsAre(1, 2));
   files_.SetGate([&](const std::string& operation, const std::string& path) {
-    if (operation == "ListDirectory" && path.ends_with("/inbox") && !listing.HasBeenNotified()) {
+    if (operation == "OpenForRead" && IsInJournal(path) && !listing.HasBeenNotified()) {
       listing.Notify();
       restoring.WaitForNotification();
     }
@@ -152,14 +152,13 @@ class EndedRetentionTest : public HousekeeperRetentionTest {
     EXPECT_THAT(store, IsOk());
     opened_ = *std::move(store);
     for (int64_t step = 1; step <= kSteps; ++step) CommitEmptyStep(*opened_, step);
-    auto keeper =
-        Housekeeper::Start({.files = files_,
-                            .store = *opened_,
-                            .listeners = listeners_,
-                            .statistics = statistics_,
-                            .read_statistics = [this] { return statistics_.Get(); },
-                            .claims = [] { return storage::Claims(); }},
-                           {.retention = {.max_to_keep = 1}, .inbox_poll_interval = absl::InfiniteDuration()});
+    auto keeper = Housekeeper::Start({.files = files_,
+                                      .store = *opened_,
+                                      .listeners = listeners_,
+                                      .statistics = statistics_,
+                                      .read_statistics = [this] { return statistics_.Get(); },
+                                      .claims = [] { return storage::Claims(); }},
+                                     {.retention = {.max_to_keep = 1}, .poll_interval = absl::InfiniteDuration()});
     EXPECT_THAT(keeper, IsOk());
     keeper_ = *std::move(keeper);
   }

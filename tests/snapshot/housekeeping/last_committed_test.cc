@@ -7,7 +7,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/storage/io/test_directory.h"
-#include "tests/storage/manifest/test_store.h"
+#include "tests/storage/store/test_store.h"
 
 namespace tidemark {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "storage/manifest/repair.h"
+#include "storage/store/repair.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
 #include "tests/snapshot/observers.h"
 #include "tests/snapshot/test_trainer.h"
@@ -282,11 +282,13 @@ TEST_F(RestoreTest, LetsADamagedStepBeSavedAgain) {
 TEST_F(RestoreTest, FallsBackPastAStepWhoseFilesAreGone) {
   std::filesystem::remove_all(std::filesystem::path(ShardPath(store_, 30)).parent_path());
   auto checkpointer = Open();
-  EXPECT_THAT(warnings_, HasSubstr("step 30 is lost"));
   auto report = checkpointer->RestoreLatest(trainer_.state);
   ASSERT_THAT(report, IsOk());
   EXPECT_EQ(report->step, 20);
-  EXPECT_THAT(report->passed_over[0].second, HasSubstr("lost"));
+  EXPECT_THAT(warnings_, HasSubstr("step 30 is lost"));
+  EXPECT_EQ(checkpointer->Steps()->back().state, StepState::kLost);
+  EXPECT_THAT(report->passed_over[0].second, HasSubstr("steps/0000000030-"));
+  EXPECT_THAT(report->passed_over[0].second, HasSubstr("ENOENT"));
 }
 
 TEST_F(RestoreTest, FallsBackPastAShardThatIsGoneOrCutShort) {

@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/journal_calls.h"
 #include "tests/snapshot/observers.h"
 #include "tests/snapshot/step_deletion.h"
 #include "tests/snapshot/test_trainer.h"
@@ -131,7 +132,7 @@ TEST_F(ResumeTest, RefusesWhereEveryStepWasDeletedOrLost) {
 TEST_F(ResumeTest, RefusesWhereARebuildHasMovedEveryStepToQuarantine) {
   SaveSteps({10});
   FlipBit(ShardPath(store_, 10), 100'000);
-  std::filesystem::remove_all(store_ + "/manifest");
+  LoseJournalAndIndex(store_);
   EXPECT_THAT(Open()->Resume(trainer_.state),
               StatusIs(StatusCode::kFailedPrecondition, AllOf(HasSubstr("quarantine"), HasSubstr("0000000010-"))));
 }

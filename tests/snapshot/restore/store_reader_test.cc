@@ -11,9 +11,10 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "snapshot/stopwatch.h"
-#include "storage/manifest/inbox.h"
-#include "storage/manifest/store.h"
+#include "storage/store/store.h"
+#include "tests/snapshot/journal_calls.h"
 #include "tests/snapshot/observers.h"
+#include "tests/snapshot/other_process.h"
 #include "tests/snapshot/step_deletion.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/child_process.h"
@@ -60,7 +61,7 @@ class StoreReaderTest : public testing::Test {
 TEST_F(StoreReaderTest, ListsStepsBesideALiveTrainer) {
   auto reader = StoreReader::Open(store_);
   ASSERT_THAT(reader, IsOk());
-  EXPECT_THAT((*reader)->manifest_problem(), IsOk());
+  EXPECT_THAT((*reader)->journal_problem(), IsOk());
   ASSERT_EQ((*reader)->Steps().size(), 2u);
   EXPECT_EQ((*reader)->LatestStep()->step, 2);
   EXPECT_EQ((*reader)->FindStep(1)->metrics.at("loss"), 1.0);
@@ -226,12 +227,12 @@ TEST_F(StoreReaderTest, FindsAShardOfAnotherAttemptInItsPlace) {
   EXPECT_THAT((*reader)->Contents(1), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("header is that of step 2")));
 }
 
-TEST_F(StoreReaderTest, FindsTheStepsByTheirShardsWhenTheManifestIsBroken) {
+TEST_F(StoreReaderTest, FindsTheStepsByTheirShardsWhenTheJournalIsBroken) {
   checkpointer_.reset();
-  std::ofstream(store_ + "/manifest/CURRENT") << "garbage";
+  DamageJournal(store_);
   auto reader = StoreReader::Open(store_);
   ASSERT_THAT(reader, IsOk());
-  EXPECT_THAT((*reader)->manifest_problem(), StatusIs(absl::StatusCode::kDataLoss, testing::_));
+  EXPECT_THAT((*reader)->journal_problem(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("journal entry 1")));
   ASSERT_EQ((*reader)->Steps().size(), 2u);
   EXPECT_EQ((*reader)->LatestStep()->metrics.at("loss"), 0.5);
   EXPECT_THAT((*reader)->Verify(2)->damage, IsEmpty());
@@ -240,23 +241,32 @@ TEST_F(StoreReaderTest, FindsTheStepsByTheirShardsWhenTheManifestIsBroken) {
 TEST_F(StoreReaderTest, FindsNothingWrongWithAStoreThatIsJustBeingMade) {
   const std::string other = directory_ / "other";
   ASSERT_THAT(AsyncCheckpointer::Open({.directory = other}), IsOk());
-  std::filesystem::remove_all(other + "/manifest");
+  LoseJournalAndIndex(other);
   auto reader = StoreReader::Open(other);
   ASSERT_THAT(reader, IsOk());
-  EXPECT_THAT((*reader)->manifest_problem(), IsOk());
+  EXPECT_THAT((*reader)->journal_problem(), IsOk());
   EXPECT_THAT((*reader)->Steps(), IsEmpty());
 }
 
-TEST_F(StoreReaderTest, FindsPinsByTheirFilesWhenTheManifestIsBroken) {
+// It never opens the index.
+TEST_F(StoreReaderTest, KnowsEverythingWhateverHappensToTheIndex) {
   ASSERT_THAT(checkpointer_->Pin(1, "the paper's"), IsOk());
-  checkpointer_.reset();
-  std::ofstream(store_ + "/manifest/CURRENT") << "garbage";
-  auto reader = StoreReader::Open(store_);
-  ASSERT_THAT(reader, IsOk());
-  EXPECT_THAT((*reader)->manifest_problem(), StatusIs(absl::StatusCode::kDataLoss, testing::_));
-  EXPECT_TRUE((*reader)->FindStep(1)->pinned);
-  EXPECT_EQ((*reader)->FindStep(1)->pin_note, "the paper's");
-  EXPECT_FALSE((*reader)->FindStep(2)->pinned);
+  ASSERT_THAT(checkpointer_->Close(), IsOk());
+  const auto look = [&] {
+    auto reader = StoreReader::Open(store_);
+    ASSERT_THAT(reader, IsOk());
+    EXPECT_THAT((*reader)->journal_problem(), IsOk());
+    ASSERT_EQ((*reader)->Steps().size(), 2u);
+    EXPECT_EQ((*reader)->FindStep(1)->pin_note, "the paper's");
+    EXPECT_EQ((*reader)->LatestStep()->metrics.at("loss"), 0.5);
+    EXPECT_FALSE((*reader)->Phases(1)->empty());
+  };
+  for (const auto& file : std::filesystem::directory_iterator(store_ + "/index")) {
+    std::ofstream(file.path()) << "garbage";
+  }
+  look();
+  std::filesystem::remove_all(store_ + "/index");
+  look();
 }
 
 TEST_F(StoreReaderTest, ReadsAStoreWhoseIdentityIsDamaged) {
@@ -316,20 +326,9 @@ class EvaluatedStoreTest : public StoreReaderTest {
     reader_ = *StoreReader::Open(store_);
   }
 
-  std::string InboxPath(int64_t step, std::string_view evaluator) const {
-    const auto attempt = storage::FromHex(reader_->FindStep(step)->attempt);
-    return store_ + "/inbox/" + storage::InboxFileName(step, storage::AttemptId{*attempt}, evaluator);
-  }
-
-  void Deliver(int64_t step, Evaluation evaluation) {
-    const auto store = storage::FromHex(reader_->store_id());
-    const auto attempt = storage::FromHex(reader_->FindStep(step)->attempt);
-    ASSERT_THAT(storage::DeliverReport(storage::PosixFileSystem(), storage::StoreLayout(store_),
-                                       {.store = storage::StoreId{*store},
-                                        .step = step,
-                                        .attempt = storage::AttemptId{*attempt},
-                                        .evaluation = std::move(evaluation)}),
-                IsOk());
+  // By a worker; nobody holds the store.
+  void Report(int64_t step, Evaluation evaluation) {
+    ASSERT_THAT(OtherProcess(store_).Report(step, std::move(evaluation)), IsOk());
   }
 
   void Delete(int64_t step) { DeleteStep(store_, *reader_->FindStep(step)); }
@@ -337,36 +336,14 @@ class EvaluatedStoreTest : public StoreReaderTest {
   std::unique_ptr<StoreReader> reader_;
 };
 
-TEST_F(EvaluatedStoreTest, HasWhatWorkersLeftInTheInboxAndLeavesItThere) {
-  Deliver(1, {.evaluator = "validation", .metrics = {{"loss", 0.5}}});
+TEST_F(EvaluatedStoreTest, HasWhatWorkersReportAtOnceThoughNoTrainerIsThere) {
+  Report(1, {.evaluator = "validation", .metrics = {{"loss", 0.5}}});
   EXPECT_THAT(reader_->FindStep(1)->evaluations, IsEmpty());
   ASSERT_THAT(reader_->Refresh(), IsOk());
   EXPECT_EQ(reader_->FindStep(1)->metrics, (Metrics{{"loss", 1}, {"validation/loss", 0.5}}));
   EXPECT_EQ(reader_->Steps()[0].evaluations.size(), 1u);
-  EXPECT_TRUE(std::filesystem::exists(InboxPath(1, "validation")));
   ASSERT_THAT(reader_->Refresh(), IsOk());
   EXPECT_EQ(reader_->Steps()[0].evaluations.size(), 1u);
-}
-
-TEST_F(EvaluatedStoreTest, ForgetsAReportThatIsWithdrawn) {
-  Deliver(1, {.evaluator = "validation", .metrics = {{"loss", 0.5}}});
-  ASSERT_THAT(reader_->Refresh(), IsOk());
-  EXPECT_EQ(reader_->FindStep(1)->evaluations.size(), 1u);
-  std::filesystem::remove(InboxPath(1, "validation"));
-  ASSERT_THAT(reader_->Refresh(), IsOk());
-  EXPECT_EQ(reader_->FindStep(1)->metrics, (Metrics{{"loss", 1}}));
-  EXPECT_THAT(reader_->Steps()[0].evaluations, IsEmpty());
-}
-
-TEST_F(EvaluatedStoreTest, ListsItsStepsWhateverIsInTheInbox) {
-  std::filesystem::create_directory(store_ + "/inbox");
-  std::ofstream(InboxPath(1, "validation")) << "{";
-  ASSERT_THAT(reader_->Refresh(), IsOk());
-  EXPECT_EQ(reader_->Steps().size(), 3u);
-  std::filesystem::remove_all(store_ + "/inbox");
-  std::ofstream(store_ + "/inbox") << "no directory";
-  ASSERT_THAT(reader_->Refresh(), IsOk());
-  EXPECT_EQ(reader_->Steps().size(), 3u);
 }
 
 TEST_F(EvaluatedStoreTest, FindsTheBestOfTheCommittedHealthySteps) {
@@ -375,13 +352,13 @@ TEST_F(EvaluatedStoreTest, FindsTheBestOfTheCommittedHealthySteps) {
   EXPECT_EQ(reader_->BestStep("loss", BestMode::kLowest)->step, 3);
   EXPECT_THAT(reader_->BestStep("v/loss", BestMode::kLowest),
               StatusIs(absl::StatusCode::kNotFound, HasSubstr("finite metric 'v/loss'")));
-  Deliver(1, {.evaluator = "v", .metrics = {{"loss", 0.5}}});
-  Deliver(2, {.evaluator = "v", .metrics = {{"loss", 0.5}}});
-  Deliver(3, {.evaluator = "v", .metrics = {{"loss", nan}}});
+  Report(1, {.evaluator = "v", .metrics = {{"loss", 0.5}}});
+  Report(2, {.evaluator = "v", .metrics = {{"loss", 0.5}}});
+  Report(3, {.evaluator = "v", .metrics = {{"loss", nan}}});
   ASSERT_THAT(reader_->Refresh(), IsOk());
   EXPECT_EQ(reader_->BestStep("v/loss", BestMode::kLowest)->step, 2) << "of equal ones the later";
   EXPECT_EQ(reader_->BestStep("v/loss", BestMode::kHighest)->step, 2);
-  Deliver(2, {.evaluator = "v", .metrics = {{"loss", 0.5}}, .unhealthy = "spike"});
+  Report(2, {.evaluator = "v", .metrics = {{"loss", 0.5}}, .unhealthy = "spike"});
   ASSERT_THAT(reader_->Refresh(), IsOk());
   EXPECT_EQ(reader_->BestStep("v/loss", BestMode::kLowest)->step, 1);
   Delete(1);
@@ -407,10 +384,10 @@ TEST_F(EvaluatedStoreTest, TellsTheBestModeByRecordOrName) {
 
 TEST_F(EvaluatedStoreTest, FindsTheLatestStepThatNoEvaluatorDistrusts) {
   EXPECT_EQ(reader_->LatestHealthyStep()->step, 3);
-  Deliver(3, {.evaluator = "v", .unhealthy = "spike"});
+  Report(3, {.evaluator = "v", .unhealthy = "spike"});
   ASSERT_THAT(reader_->Refresh(), IsOk());
   EXPECT_EQ(reader_->LatestHealthyStep()->step, 2);
-  for (int64_t step : {1, 2}) Deliver(step, {.evaluator = "v", .unhealthy = "spike"});
+  for (int64_t step : {1, 2}) Report(step, {.evaluator = "v", .unhealthy = "spike"});
   ASSERT_THAT(reader_->Refresh(), IsOk());
   EXPECT_THAT(reader_->LatestHealthyStep(), StatusIs(absl::StatusCode::kNotFound, HasSubstr("is healthy")));
 }
@@ -447,28 +424,39 @@ TEST_F(EvaluatedStoreTest, IsReadByWhoMayNotWriteToIt) {
   make_writable(false);
   const std::string seen = storage::InChild([&]() -> std::string {
     if (!storage::GiveUpRights()) return "may not give up its rights";
-    if (std::ofstream(store_ + "/manifest/x").is_open()) return "it may write";
+    if (std::ofstream(store_ + "/journal/x").is_open()) return "it may write";
     auto reader = StoreReader::Open(store_);
     absl::Status status = reader.status();
     if (status.ok()) status = (*reader)->Refresh();
-    if (status.ok()) status = (*reader)->manifest_problem();
+    if (status.ok()) status = (*reader)->journal_problem();
     return status.ok() ? std::to_string((*reader)->Steps().size()) + " steps" : status.ToString();
   });
   make_writable(true);
   EXPECT_EQ(seen, "3 steps");
 }
 
-TEST_F(EvaluatedStoreTest, TakesNoManifestOfAnotherStore) {
-  ASSERT_THAT(AsyncCheckpointer::Open({.directory = directory_ / "other"}), IsOk());
-  std::filesystem::remove_all(store_ + "/manifest");
-  std::filesystem::copy(directory_ / "other/manifest", store_ + "/manifest");
-  ASSERT_THAT(reader_->Refresh(), IsOk());
-  EXPECT_THAT(reader_->manifest_problem(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("another store")));
-  EXPECT_EQ(reader_->Steps().size(), 3u) << "by their shards";
-  auto reader = StoreReader::Open(store_);
-  ASSERT_THAT(reader, IsOk());
-  EXPECT_THAT((*reader)->manifest_problem(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("another store")));
-  EXPECT_EQ((*reader)->Steps().size(), 3u);
+TEST_F(EvaluatedStoreTest, ReadsNothingByTheJournalOfAnotherStore) {
+  {
+    auto other = AsyncCheckpointer::Open({.directory = directory_ / "other", .observer = NoWarnings()});
+    ASSERT_THAT(other, IsOk());
+    for (const int64_t step : {1, 2, 3, 4}) {
+      trainer_.SetTo(step + 100);
+      ASSERT_THAT((*other)->Save(step, trainer_.state)->committed().Wait(), IsOk());
+    }
+  }
+  std::filesystem::remove_all(store_ + "/journal");
+  std::filesystem::copy(directory_ / "other/journal", store_ + "/journal", std::filesystem::copy_options::recursive);
+  for (const bool is_open : {true, false}) {
+    if (!is_open) reader_ = *StoreReader::Open(store_);
+    ASSERT_THAT(reader_->Refresh(), IsOk());
+    EXPECT_THAT(reader_->journal_problem(),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("the journal belongs to store ")));
+    EXPECT_EQ(reader_->Steps().size(), 3u) << "from the shards";
+    const auto restored = reader_->RestoreLatest(trainer_.state);
+    ASSERT_THAT(restored, IsOk());
+    EXPECT_EQ(restored->step, 3);
+    EXPECT_TRUE(trainer_.IsAt(3));
+  }
 }
 
 }  // namespace

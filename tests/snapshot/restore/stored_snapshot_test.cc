@@ -8,8 +8,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "storage/manifest/manifest.h"
+#include "storage/store/store_identity.h"
 #include "tests/snapshot/observers.h"
+#include "tests/snapshot/other_process.h"
 #include "tests/snapshot/step_companion.h"
 #include "tests/snapshot/test_snapshot.h"
 #include "tests/snapshot/test_trainer.h"
@@ -74,10 +75,12 @@ class StoredSnapshotTest : public testing::Test {
             ->Save(7, state_, {.metrics = {{"loss", 0.5}}, .user_metadata = R"({"a":1})", .overwrite = overwrite}),
         IsOk());
     ASSERT_THAT((*checkpointer)->Close(), IsOk());
-    auto manifest = storage::Manifest::OpenReadOnly(storage::PosixFileSystem(), layout_.manifest());
-    ASSERT_THAT(manifest, IsOk());
-    id_ = (*manifest)->store_id();
-    record_ = **(*manifest)->Find(7);
+    const auto id = storage::ReadStoreIdentity(storage::PosixFileSystem(), layout_);
+    ASSERT_THAT(id, IsOk());
+    id_ = *id;
+    const auto journal = OtherProcess(layout_.directory()).Open();
+    ASSERT_THAT(journal, IsOk());
+    record_ = **(*journal)->catalog().Find(7);
   }
 
   absl::StatusOr<std::shared_ptr<const Snapshot>> Read(std::vector<std::string> patterns = {},

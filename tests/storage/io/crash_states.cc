@@ -70,6 +70,7 @@ class Cut {
     if (!Lose([](size_t) { return true; })) return false;
     for (size_t first = 0; first < unsynced_.size(); ++first) {
       if (!Lose([&](size_t i) { return i == first; })) return false;
+      if (unsynced_.size() > options_.all_pairs_up_to) continue;
       for (size_t second = first + 1; second < unsynced_.size(); ++second) {
         if (!Lose([&](size_t i) { return i == first || i == second; })) return false;
       }

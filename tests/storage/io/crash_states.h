@@ -25,6 +25,7 @@ struct Crash {
 struct CrashOptions {
   size_t begin = 0;               // the first prefix
   size_t all_subsets_up_to = 12;  // unsynced operations of which every subset is lost in turn; beyond: singles, pairs
+  size_t all_pairs_up_to = 1000;  // of more than these no pairs, which would be too many
   size_t samples = 16;            // and so many random subsets at each prefix that has more, all but nothing among them
   size_t torn = 4;                // random tearings at each prefix whose unsynced writes span several sectors
   uint64_t promised = 0;          // stands for what was promised before the log begins

@@ -122,6 +122,10 @@ TEST_F(CrashStatesTest, LosesSinglesPairsAndSamplesWhereThereAreMany) {
     for (const Files& files : visited.states) counts.insert(all - files.size());
     return counts;
   };
+  const auto single = missing(Visit({.begin = 10, .all_subsets_up_to = 9, .all_pairs_up_to = 9, .samples = 0}));
+  EXPECT_EQ(single.count(1), 10u);
+  EXPECT_EQ(single.count(2), 0u);
+  seen_.clear();
   const auto counts = missing(Visit({.begin = 10, .all_subsets_up_to = 9, .samples = 0}));
   EXPECT_EQ(counts.size(), 1 + 10 + 45 + 1u);
   EXPECT_EQ(counts.count(1), 10u);

@@ -229,15 +229,11 @@ const DiskImage& ImageEditor::image() {
 }
 
 void ImageEditor::Name(uint64_t directory, const std::string& name, uint64_t node) {
-  DiskImage::Node& parent = image_.nodes.at(directory);
-  parent.names[name] = node;
-  parent.changed = image_.time;
+  image_.nodes.at(directory).names[name] = node;
 }
 
 void ImageEditor::Unname(uint64_t directory, const std::string& name) {
-  DiskImage::Node& parent = image_.nodes.at(directory);
-  parent.names.erase(name);
-  parent.changed = image_.time;
+  image_.nodes.at(directory).names.erase(name);
 }
 
 void ImageEditor::Rename(const DiskOperation& operation) {
@@ -251,9 +247,7 @@ void ImageEditor::Rename(const DiskOperation& operation) {
   }
   if (!has_it) {
     for (auto& [number, directory] : image_.nodes) {
-      if (std::erase_if(directory.names, [&](const auto& entry) { return entry.second == operation.node; }) > 0) {
-        directory.changed = image_.time;
-      }
+      std::erase_if(directory.names, [&](const auto& entry) { return entry.second == operation.node; });
     }
   }
   Unname(operation.parent, operation.name);

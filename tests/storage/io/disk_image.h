@@ -65,12 +65,11 @@ struct DiskImage {
     FileType type = FileType::kDirectory;       // kOther: what nothing can be done with but to move and remove it
     std::shared_ptr<const FileContents> bytes;  // of a file; null: it is empty
     std::map<std::string, uint64_t> names;      // of a directory: the nodes by name; all of them exist
-    uint64_t changed = 0;                       // of a directory: when a name in it last changed
     uint64_t Size() const { return bytes == nullptr ? 0 : bytes->size(); }
   };
   std::map<uint64_t, Node> nodes = {{kRoot, Node{}}};
-  // How many operations there were on this disk, in all its boots and whether or not they have survived: what was
-  // stamped by one boot is never stamped like that again.
+  // How many operations there were on this disk, in all its boots and whether or not they have survived: no number of a
+  // node is given twice.
   uint64_t time = 0;
 
   // Equal for images in which the same paths have the same contents, whatever the numbers of their nodes and the times;
@@ -102,7 +101,6 @@ class ImageEditor {
   // Precondition for what follows: the node is there. Of a file `bytes` may be old.
   const DiskImage::Node& node(uint64_t number) const { return image_.nodes.at(number); }
   const FileContents& contents(uint64_t number) const;
-  uint64_t time() const { return image_.time; }
   // How many names stand for the node.
   size_t NamesOf(uint64_t number) const;
 

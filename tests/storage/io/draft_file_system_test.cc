@@ -119,19 +119,6 @@ TEST_F(DraftFileSystemTest, RefusesARenameOntoAFolderThatIsNotEmpty) {
   ASSERT_THAT(files_.Rename(directory_ / "made", directory_ / "folder"), IsOk());
 }
 
-TEST_F(DraftFileSystemTest, StampsADirectoryAnewWhenItsNamesChange) {
-  const auto base = files_.StampDirectory(directory_ / "folder");
-  ASSERT_THAT(base, IsOk());
-  EXPECT_EQ(*base, *PosixFileSystem().StampDirectory(directory_ / "folder"));
-  PutFile(files_, directory_ / "folder/x", "x");
-  const auto changed = files_.StampDirectory(directory_ / "folder");
-  ASSERT_THAT(changed, IsOk());
-  EXPECT_NE(*changed, *base);
-  EXPECT_EQ(*changed, *files_.StampDirectory(directory_ / "folder"));
-  ASSERT_THAT(files_.RemoveFile(directory_ / "folder/x"), IsOk());
-  EXPECT_NE(*files_.StampDirectory(directory_ / "folder"), *changed);
-}
-
 TEST_F(DraftFileSystemTest, LocksWhatNobodyHoldsOnEither) {
   {
     const auto lock = files_.TryLock(directory_ / "file");

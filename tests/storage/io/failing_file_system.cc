@@ -205,11 +205,6 @@ absl::StatusOr<FileType> FailingFileSystem::TypeOf(const std::string& path) {
   return other_.TypeOf(path);
 }
 
-absl::StatusOr<DirectoryStamp> FailingFileSystem::StampDirectory(const std::string& path) {
-  if (absl::Status status = Admit("StampDirectory", path); !status.ok()) return status;
-  return other_.StampDirectory(path);
-}
-
 absl::StatusOr<FileId> FailingFileSystem::Identify(const std::string& path) {
   if (absl::Status status = Admit("Identify", path); !status.ok()) return status;
   return other_.Identify(path);

@@ -64,7 +64,6 @@ class FailingFileSystem final : public FileSystem {
   absl::Status CreateDirectory(const std::string& path) override;
   absl::StatusOr<std::vector<DirectoryEntry>> ListDirectory(const std::string& path) override;
   absl::StatusOr<FileType> TypeOf(const std::string& path) override;
-  absl::StatusOr<DirectoryStamp> StampDirectory(const std::string& path) override;
   absl::StatusOr<FileId> Identify(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<File>> OpenForRead(const std::string& path, bool direct) override;
   absl::StatusOr<std::unique_ptr<File>> OpenForRewrite(const std::string& path, bool direct) override;

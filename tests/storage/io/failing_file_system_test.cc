@@ -44,7 +44,6 @@ absl::Status UseEverything(FileSystem& files, const std::string& directory) {
            [&] { return files.RemoveFile(directory + "/readable"); },
            [&] { return files.TypeOf(path).status(); },
            [&] { return files.ListDirectory(directory).status(); },
-           [&] { return files.StampDirectory(directory).status(); },
            [&] { return files.HardLink(path, path + "z"); },
            [&] { return files.RemoveFile(path + "z"); },
            [&] { return files.Rename(path, path + "y"); },
@@ -68,7 +67,7 @@ TEST(FailingFileSystem, ForwardsAndCountsEverything) {
   EXPECT_THAT(files.operations(),
               ElementsAre("CreateDirectory", "Create", "Allocate", "Truncate", "WriteAt", "ReadAt", "Size", "SyncData",
                           "NewIoQueue", "QueueWrite", "QueueRead", "Close", "OpenForRead", "CreateReadable",
-                          "RemoveFile", "TypeOf", "ListDirectory", "StampDirectory", "HardLink", "RemoveFile", "Rename",
+                          "RemoveFile", "TypeOf", "ListDirectory", "HardLink", "RemoveFile", "Rename",
                           "RemoveFile", "SyncDirectory", "TryLock", "WriteNote", "ReadNote", "RemoveDirectory"));
   EXPECT_EQ(files.calls()[1].path, directory / "d/x");
   EXPECT_EQ(files.calls()[1].index, 1u);

@@ -38,7 +38,6 @@ const std::map<std::string_view, std::vector<int>> kErrnos = {
     {"CreateDirectory", kNaming},
     {"ListDirectory", kOpening},
     {"TypeOf", kLooking},
-    {"StampDirectory", kLooking},
     {"Identify", kLooking},
     {"OpenForRead", kOpening},
     {"OpenForRewrite", kOpening},

@@ -63,46 +63,6 @@ TEST_P(FileSystemContractTest, TypeOfDoesNotFollowLinks) {
   EXPECT_THAT(files_.TypeOf(none_), StatusIs(StatusCode::kNotFound, HasSubstr(none_)));
 }
 
-TEST_P(FileSystemContractTest, StampDirectoryTellsEveryChangeOfANameFromNone) {
-  auto last = files_.StampDirectory(folder_);
-  ASSERT_THAT(last, IsOk());
-  const auto expect_new_stamp = [&](const char* what) {
-    const auto stamp = files_.StampDirectory(folder_);
-    ASSERT_THAT(stamp, IsOk());
-    EXPECT_NE(*stamp, *last) << what;
-    EXPECT_EQ(*stamp, *files_.StampDirectory(folder_)) << what;
-    last = stamp;
-  };
-  // Again and again, so that changes fall into the tick of the stamp before them.
-  for (int i = 0; i < 20; ++i) {
-    ASSERT_THAT(files_.CreateDirectory(folder_ + "/x"), IsOk());
-    expect_new_stamp("made");
-    ASSERT_THAT(files_.Rename(folder_ + "/x", folder_ + "/y"), IsOk());
-    expect_new_stamp("renamed");
-    Put(folder_ + "/y/inside", "");
-    EXPECT_EQ(*files_.StampDirectory(folder_), *last) << "changed below";
-    ASSERT_THAT(files_.Rename(folder_ + "/y/inside", folder_ + "/inside"), IsOk());
-    expect_new_stamp("moved into");
-    ASSERT_THAT(files_.RemoveFile(folder_ + "/inside"), IsOk());
-    ASSERT_THAT(files_.RemoveDirectory(folder_ + "/y"), IsOk());
-    expect_new_stamp("removed");
-  }
-  const DirectoryStamp before = *last;
-  ASSERT_THAT(files_.RemoveDirectory(folder_), IsOk());
-  ASSERT_THAT(files_.CreateDirectory(folder_), IsOk());
-  Put(folder_ + "/x", "");
-  expect_new_stamp("another directory");
-  EXPECT_GT(last->changed_unix_ns, before.changed_unix_ns);
-}
-
-TEST_P(FileSystemContractTest, StampDirectoryRefusesWhatIsNone) {
-  EXPECT_THAT(files_.StampDirectory(none_), StatusIs(StatusCode::kNotFound, HasSubstr("stat " + none_)));
-  for (const std::string& path : {file_, link_}) {
-    EXPECT_THAT(files_.StampDirectory(path),
-                StatusIs(StatusCode::kFailedPrecondition, "stamp directory " + path + ": it is not a directory"));
-  }
-}
-
 TEST_P(FileSystemContractTest, IdentifyTellsOneFileFromAnother) {
   const auto id = files_.Identify(file_);
   ASSERT_THAT(id, IsOk());

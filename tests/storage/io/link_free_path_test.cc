@@ -100,7 +100,6 @@ TEST_F(LinkFreePathTest, NoCallOfTheFileSystemGoesThroughALink) {
       files.CreateDirectory(fresh),
       files.ListDirectory(directory_ / "link").status(),
       files.TypeOf(through).status(),
-      files.StampDirectory(directory_ / "link/.").status(),
       files.Rename(through, directory_ / "taken"),
       files.Rename(file_, fresh),
       files.RemoveFile(through),
@@ -231,7 +230,6 @@ TEST_F(LinkFreePathTest, NothingGoesIntoADirectoryThatTookAHeldOnesPlace) {
   EXPECT_THAT(files->TryLock(folder_ + "/LOCK"), IsOk());
   EXPECT_THAT(files->ReadNote(folder_ + "/LOCK", 10), IsOk());
   EXPECT_THAT(files->OpenForRewrite(folder_ + "/below/new", false), IsOk());
-  EXPECT_THAT(files->StampDirectory(folder_), IsOk());
   EXPECT_THAT(files->SyncDirectory(folder_ + "/below"), IsOk());
   EXPECT_EQ(*files->TypeOf(folder_ + "/below"), FileType::kDirectory);
   EXPECT_EQ(files->ListDirectory(folder_)->size(), 4u);

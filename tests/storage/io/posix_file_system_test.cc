@@ -112,8 +112,6 @@ TEST_F(PosixFileSystemTest, LinksToDirectoriesAndFifosAreNoDirectories) {
   for (const std::string& path : {fifo_, folder_link_}) {
     EXPECT_THAT(files_.ListDirectory(path), StatusIs(StatusCode::kFailedPrecondition, HasSubstr(path)));
     EXPECT_THAT(files_.RemoveDirectory(path), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("ENOTDIR")));
-    EXPECT_THAT(files_.StampDirectory(path),
-                StatusIs(StatusCode::kFailedPrecondition, "stamp directory " + path + ": it is not a directory"));
   }
 }
 
@@ -124,50 +122,6 @@ TEST_F(PosixFileSystemTest, TypeOfDoesNotFollowLinks) {
   EXPECT_EQ(*files_.TypeOf(link_), FileType::kOther);
   EXPECT_EQ(*files_.TypeOf(folder_link_), FileType::kOther);
   EXPECT_THAT(files_.TypeOf(none_), StatusIs(StatusCode::kNotFound, HasSubstr(none_)));
-}
-
-TEST_F(PosixFileSystemTest, StampDirectoryGivesUpOnAClockThatIsBehindTheFiles) {
-  PosixFiles files([](size_t) { return absl::UnavailableError("none"); }, [] { return int64_t{1}; });
-  EXPECT_THAT(files.StampDirectory(folder_), StatusIs(StatusCode::kUnavailable, HasSubstr("the clock stands at 1 ns")));
-}
-
-// A directory whose times have no fractions.
-int StatInWholeSeconds(const char* path, struct stat* info) {
-  const int result = lstat(path, info);
-  info->st_ctim = {.tv_sec = 100, .tv_nsec = 0};
-  return result;
-}
-
-TEST_F(PosixFileSystemTest, StampDirectoryWaitsForTheNextSecondWhereTimesAreWholeSeconds) {
-  const std::vector<int64_t> times = {100'000'000'000, 100'000'000'001, 100'999'999'999, 101'000'000'000};
-  size_t asked = 0;
-  PosixFiles files([](size_t) { return absl::UnavailableError("none"); }, [&] { return times.at(asked++); },
-                   StatInWholeSeconds);
-  const auto stamp = files.StampDirectory(folder_);
-  ASSERT_THAT(stamp, IsOk());
-  EXPECT_EQ(stamp->changed_unix_ns, 100'000'000'000);
-  EXPECT_EQ(asked, times.size());
-}
-
-TEST_F(PosixFileSystemTest, StampDirectoryGivesUpOnASecondThatDoesNotEnd) {
-  PosixFiles files([](size_t) { return absl::UnavailableError("none"); }, [] { return int64_t{100'999'999'999}; },
-                   StatInWholeSeconds);
-  EXPECT_THAT(files.StampDirectory(folder_), StatusIs(StatusCode::kUnavailable, HasSubstr("changed at 100000000000")));
-}
-
-TEST_F(PosixFileSystemTest, StampDirectoryTellsTheNumberOfLinks) {
-  uint64_t links = 2;
-  PosixFiles files([](size_t) { return absl::UnavailableError("none"); }, PosixFiles::KernelFileClock,
-                   [&](const char* path, struct stat* info) {
-                     const int result = lstat(path, info);
-                     info->st_nlink = links;
-                     return result;
-                   });
-  const auto before = files.StampDirectory(folder_);
-  ASSERT_THAT(before, IsOk());
-  EXPECT_EQ(before->links, 2u);
-  links = 3;
-  EXPECT_NE(*files.StampDirectory(folder_), *before);
 }
 
 TEST_F(PosixFileSystemTest, OpenForReadRefusesWhatIsNoRegularFile) {
@@ -250,7 +204,6 @@ TEST_F(PosixFileSystemTest, CallsWithoutTheRightAreDenied) {
   EXPECT_THAT(without_rights([&] { return files_.CreateDirectory(locked + "/y"); }), denied);
   EXPECT_THAT(without_rights([&] { return files_.ListDirectory(locked).status(); }), denied);
   EXPECT_THAT(without_rights([&] { return files_.TypeOf(locked + "/x").status(); }), denied);
-  EXPECT_THAT(without_rights([&] { return files_.StampDirectory(locked + "/x").status(); }), denied);
   EXPECT_THAT(without_rights([&] { return files_.SyncDirectory(locked); }), denied);
   EXPECT_THAT(without_rights([&] { return files_.RemoveFile(locked + "/x"); }), denied);
   EXPECT_THAT(without_rights([&] { return files_.TryLock(locked + "/x").status(); }), denied);

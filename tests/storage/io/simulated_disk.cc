@@ -33,8 +33,8 @@ int TypeError(FileType type) {
 // Constant but for being closed. `claim` is taken already.
 class SimulatedDisk::OpenFile final : public File {
  public:
-  OpenFile(SimulatedDisk& disk, uint64_t node, std::string path, bool direct, bool writable, Claim claim)
-      : disk_(disk), node_(node), path_(std::move(path)), direct_(direct), writable_(writable), claim_(claim) {}
+  OpenFile(SimulatedDisk& disk, Locked locked, std::string path, bool direct, bool writable, Claim claim)
+      : disk_(disk), locked_(locked), path_(std::move(path)), direct_(direct), writable_(writable), claim_(claim) {}
   ~OpenFile() override { Close().IgnoreError(); }
 
   const std::string& path() const override { return path_; }
@@ -42,7 +42,7 @@ class SimulatedDisk::OpenFile final : public File {
 
   absl::StatusOr<uint64_t> Size() override {
     if (closed_) return ErrnoStatus(EBADF, "stat", path_);
-    return disk_.Size(node_);
+    return disk_.Size(locked_.node);
   }
 
   absl::Status ReadAt(uint64_t offset, std::span<std::byte> out) override {
@@ -52,7 +52,8 @@ class SimulatedDisk::OpenFile final : public File {
     if (Misaligned(offset, out.data(), out.size())) return *transfer.Advance(-EINVAL);
     std::optional<absl::Status> finished;
     while (!finished) {
-      const size_t read = disk_.Read(node_, transfer.next_offset(), out.subspan(transfer.done(), transfer.next_size()));
+      const size_t read =
+          disk_.Read(locked_.node, transfer.next_offset(), out.subspan(transfer.done(), transfer.next_size()));
       finished = transfer.Advance(static_cast<int64_t>(read));
     }
     return *std::move(finished);
@@ -65,7 +66,7 @@ class SimulatedDisk::OpenFile final : public File {
     if (Misaligned(offset, data.data(), data.size())) return *transfer.Advance(-EINVAL);
     if (offset + data.size() > kFileBytesMax) return *transfer.Advance(-EFBIG);
     if (data.empty()) return absl::OkStatus();
-    disk_.Write(node_, path_, offset, {reinterpret_cast<const char*>(data.data()), data.size()});
+    disk_.Write(locked_.node, path_, offset, {reinterpret_cast<const char*>(data.data()), data.size()});
     return absl::OkStatus();
   }
 
@@ -80,12 +81,12 @@ class SimulatedDisk::OpenFile final : public File {
 
   absl::Status SyncData() override {
     if (closed_) return ErrnoStatus(EBADF, "sync", path_);
-    disk_.SyncData(node_, path_);
+    disk_.SyncData(locked_.node, path_);
     return absl::OkStatus();
   }
 
   absl::Status Close() override {
-    if (!std::exchange(closed_, true)) disk_.Unclaim(node_, claim_);
+    if (!std::exchange(closed_, true)) disk_.Unclaim(locked_, claim_);
     return absl::OkStatus();
   }
 
@@ -98,7 +99,7 @@ class SimulatedDisk::OpenFile final : public File {
     }
     if (error == 0 && bytes > kFileBytesMax) error = EFBIG;
     if (error != 0) return ErrnoStatus(error, operation, path_);
-    disk_.Resize(kind, node_, path_, bytes);
+    disk_.Resize(kind, locked_.node, path_, bytes);
     return absl::OkStatus();
   }
 
@@ -107,7 +108,7 @@ class SimulatedDisk::OpenFile final : public File {
   }
 
   SimulatedDisk& disk_;
-  const uint64_t node_;
+  const Locked locked_;
   const std::string path_;
   const bool direct_;
   const bool writable_;
@@ -117,25 +118,28 @@ class SimulatedDisk::OpenFile final : public File {
 
 class SimulatedDisk::HeldLock final : public FileLock {
  public:
-  HeldLock(SimulatedDisk& disk, uint64_t node, std::string path) : disk_(disk), node_(node), path_(std::move(path)) {}
-  ~HeldLock() override { disk_.Unclaim(node_, Claim::kExclusive); }
+  HeldLock(SimulatedDisk& disk, Locked locked, std::string path)
+      : disk_(disk), locked_(locked), path_(std::move(path)) {}
+  ~HeldLock() override { disk_.Unclaim(locked_, Claim::kExclusive); }
 
   absl::Status WriteNote(std::string_view note) override {
-    if (!note.empty()) disk_.Write(node_, path_, 0, note);
-    disk_.Resize(Kind::kTruncate, node_, path_, note.size());
-    disk_.SyncData(node_, path_);
+    if (!note.empty()) disk_.Write(locked_.node, path_, 0, note);
+    disk_.Resize(Kind::kTruncate, locked_.node, path_, note.size());
+    disk_.SyncData(locked_.node, path_);
     return absl::OkStatus();
   }
 
  private:
   SimulatedDisk& disk_;
-  const uint64_t node_;
+  const Locked locked_;
   const std::string path_;
 };
 
 // Numbers of nodes are not used again, be they lost: each cost an operation, and time goes on.
-SimulatedDisk::SimulatedDisk(DiskImage image)
-    : disk_([&] {
+SimulatedDisk::SimulatedDisk(const DiskImage& image) : SimulatedDisk(image, image) {}
+
+SimulatedDisk::SimulatedDisk(DiskImage image, const DiskImage& boot)
+    : device_(boot.time + 1), disk_([&] {
         image.RemoveOrphans();
         return image;
       }()) {
@@ -238,19 +242,19 @@ void SimulatedDisk::RemoveName(const Place& place, const std::string& path) {
   Log({.kind = Kind::kRemove, .node = place.node, .parent = place.parent(), .name = place.name, .path = path});
 }
 
-bool SimulatedDisk::TryClaim(uint64_t node, Claim claim) {
+bool SimulatedDisk::TryClaim(Locked locked, Claim claim) {
   if (claim == Claim::kNone) return true;
-  Claims& claims = claims_[node];
+  Claims& claims = claims_[{locked.client, locked.node}];
   if (claims.exclusive || (claim == Claim::kExclusive && claims.shared > 0)) return false;
   if (claim == Claim::kShared) ++claims.shared;
   if (claim == Claim::kExclusive) claims.exclusive = true;
   return true;
 }
 
-void SimulatedDisk::Unclaim(uint64_t node, Claim claim) {
+void SimulatedDisk::Unclaim(Locked locked, Claim claim) {
   if (claim == Claim::kNone) return;
   absl::MutexLock lock(&mutex_);
-  Claims& claims = claims_[node];
+  Claims& claims = claims_[{locked.client, locked.node}];
   if (claim == Claim::kShared) --claims.shared;
   if (claim == Claim::kExclusive) claims.exclusive = false;
 }
@@ -315,30 +319,15 @@ absl::StatusOr<FileType> SimulatedDisk::TypeOf(const std::string& path) {
   return place.type;
 }
 
-absl::StatusOr<DirectoryStamp> SimulatedDisk::StampDirectory(const std::string& path) {
-  absl::MutexLock lock(&mutex_);
-  const Place place = Find(path);
-  if (place.error != 0) return ErrnoStatus(place.error, "stat", path);
-  if (place.type != FileType::kDirectory) {
-    return absl::FailedPreconditionError(fmt::format("stamp directory {}: it is not a directory", path));
-  }
-  const DiskImage::Node& directory = disk_.node(place.node);
-  uint64_t links = 2;
-  for (const auto& [name, node] : directory.names) links += disk_.node(node).type == FileType::kDirectory ? 1 : 0;
-  return DirectoryStamp{.inode = place.node,
-                        .links = links,
-                        .modified_unix_ns = static_cast<int64_t>(directory.changed),
-                        .changed_unix_ns = static_cast<int64_t>(directory.changed)};
-}
-
 absl::StatusOr<FileId> SimulatedDisk::Identify(const std::string& path) {
   absl::MutexLock lock(&mutex_);
   const Place place = Find(path);
   if (place.error != 0) return ErrnoStatus(place.error, "stat", path);
-  return FileId{.inode = place.node};
+  return FileId{.device = device_, .inode = place.node};
 }
 
-absl::StatusOr<std::unique_ptr<File>> SimulatedDisk::OpenForRead(const std::string& path, bool direct) {
+absl::StatusOr<std::unique_ptr<File>> SimulatedDisk::OpenForReadBy(uint64_t client, const std::string& path,
+                                                                   bool direct) {
   absl::MutexLock lock(&mutex_);
   const Place place = Find(path);
   const int error = place.error != 0 ? place.error : place.type == FileType::kOther ? ELOOP : 0;
@@ -346,13 +335,15 @@ absl::StatusOr<std::unique_ptr<File>> SimulatedDisk::OpenForRead(const std::stri
   if (place.type == FileType::kDirectory) {
     return absl::FailedPreconditionError(fmt::format("open {}: a directory, not a regular file", path));
   }
-  if (!TryClaim(place.node, Claim::kShared)) {
+  const Locked locked{client, place.node};
+  if (!TryClaim(locked, Claim::kShared)) {
     return absl::NotFoundError(fmt::format("open {}: its contents are gone: the file is being overwritten", path));
   }
-  return std::make_unique<OpenFile>(*this, place.node, path, direct, /*writable=*/false, Claim::kShared);
+  return std::make_unique<OpenFile>(*this, locked, path, direct, /*writable=*/false, Claim::kShared);
 }
 
-absl::StatusOr<std::unique_ptr<File>> SimulatedDisk::OpenForRewrite(const std::string& path, bool direct) {
+absl::StatusOr<std::unique_ptr<File>> SimulatedDisk::OpenForRewriteBy(uint64_t client, const std::string& path,
+                                                                      bool direct) {
   absl::MutexLock lock(&mutex_);
   const Place place = Find(path);
   const int error = place.error != 0 ? place.error : TypeError(place.type);
@@ -360,8 +351,9 @@ absl::StatusOr<std::unique_ptr<File>> SimulatedDisk::OpenForRewrite(const std::s
   if (const size_t names = disk_.NamesOf(place.node); names > 1) {
     return absl::FailedPreconditionError(fmt::format("open to overwrite {}: it has {} names", path, names));
   }
-  if (!TryClaim(place.node, Claim::kExclusive)) return ErrnoStatus(EWOULDBLOCK, "lock to overwrite", path);
-  return std::make_unique<OpenFile>(*this, place.node, path, direct, /*writable=*/true, Claim::kExclusive);
+  const Locked locked{client, place.node};
+  if (!TryClaim(locked, Claim::kExclusive)) return ErrnoStatus(EWOULDBLOCK, "lock to overwrite", path);
+  return std::make_unique<OpenFile>(*this, locked, path, direct, /*writable=*/true, Claim::kExclusive);
 }
 
 absl::StatusOr<std::unique_ptr<File>> SimulatedDisk::Create(const std::string& path, bool direct) {
@@ -370,7 +362,7 @@ absl::StatusOr<std::unique_ptr<File>> SimulatedDisk::Create(const std::string& p
   const int error = place.error != 0 ? place.error : place.node != 0 ? EEXIST : place.slash ? EISDIR : 0;
   if (error != 0) return ErrnoStatus(error, "create", path);
   const uint64_t node = AddNode(Kind::kCreateFile, place, path);
-  return std::make_unique<OpenFile>(*this, node, path, direct, /*writable=*/true, Claim::kNone);
+  return std::make_unique<OpenFile>(*this, Locked{0, node}, path, direct, /*writable=*/true, Claim::kNone);
 }
 
 absl::StatusOr<std::unique_ptr<File>> SimulatedDisk::CreateReadable(const std::string& path) {
@@ -458,16 +450,17 @@ absl::StatusOr<std::unique_ptr<Directory>> SimulatedDisk::OpenDirectory(const st
   });
 }
 
-absl::StatusOr<std::unique_ptr<FileLock>> SimulatedDisk::TryLock(const std::string& path) {
+absl::StatusOr<std::unique_ptr<FileLock>> SimulatedDisk::TryLockBy(uint64_t client, const std::string& path) {
   absl::MutexLock lock(&mutex_);
   const Place place = Resolve(path);
   int error = place.error;
   if (error == 0) error = place.node == 0 ? (place.slash ? EISDIR : 0) : TypeError(place.type);
   if (error != 0) return ErrnoStatus(error, "open lock file", path);
   const uint64_t node = place.node != 0 ? place.node : AddNode(Kind::kCreateFile, place, path);
-  if (!TryClaim(node, Claim::kExclusive)) return LockIsHeld(path, disk_.contents(node).ToString());
+  const Locked locked{client, node};
+  if (!TryClaim(locked, Claim::kExclusive)) return LockIsHeld(path, disk_.contents(node).ToString());
   LogResize(Kind::kTruncate, node, path, 0);
-  return std::make_unique<HeldLock>(*this, node, path);
+  return std::make_unique<HeldLock>(*this, locked, path);
 }
 
 absl::StatusOr<std::string> SimulatedDisk::ReadNote(const std::string& path, size_t bytes_max) {

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -26,14 +27,17 @@ namespace tidemark::storage {
 
 // Thread-safe; its operations have one order. Outlives its files, locks and queues. Paths begin at the root, "/", with
 // or without a slash. Everything that FileSystem promises holds; a queue does each transfer when it is submitted, one
-// write being one operation. Direct transfers must be aligned. Time, as directories have it, is the number of
-// operations. A lock dies with its process, its file and note stay. What can make no difference is not logged: to set a
-// size that the file has, all of it synced. A file has room for 1 GiB.
+// write being one operation. Direct transfers must be aligned. A lock dies with its process, its file and note stay.
+// What can make no difference is not logged: to set a size that the file has, all of it synced. A file has room for 1
+// GiB.
 class SimulatedDisk final : public FileSystem {
  public:
   SimulatedDisk() : SimulatedDisk(DiskImage()) {}
   // As booted from `image`: all of that survives.
-  explicit SimulatedDisk(DiskImage image);
+  explicit SimulatedDisk(const DiskImage& image);
+  // As processes find it on a machine that was booted from `boot` and goes on: those before them were killed, and what
+  // they had written is `image`. A crash now undoes nothing of it.
+  SimulatedDisk(DiskImage image, const DiskImage& boot);
   ~SimulatedDisk() override;
 
   // Logs a mark: every state from here on comes after what it says.
@@ -45,15 +49,23 @@ class SimulatedDisk final : public FileSystem {
   DiskLog log() const;
   DiskImage image() const;
 
+  // The same disk as another machine sees it that no locks of others reach, as clients of a file server may be: neither
+  // a FileLock nor a lock of an open file keeps out anybody but this client itself. Identify gives another device. Does
+  // not outlive the disk.
+  std::unique_ptr<FileSystem> NewClient();
+
   absl::Status CreateDirectory(const std::string& path) override;
   absl::StatusOr<std::vector<DirectoryEntry>> ListDirectory(const std::string& path) override;
   absl::StatusOr<FileType> TypeOf(const std::string& path) override;
-  absl::StatusOr<DirectoryStamp> StampDirectory(const std::string& path) override;
   absl::StatusOr<FileId> Identify(const std::string& path) override;
-  absl::StatusOr<std::unique_ptr<File>> OpenForRead(const std::string& path, bool direct) override;
+  absl::StatusOr<std::unique_ptr<File>> OpenForRead(const std::string& path, bool direct) override {
+    return OpenForReadBy(/*client=*/0, path, direct);
+  }
   absl::StatusOr<std::unique_ptr<File>> Create(const std::string& path, bool direct) override;
   absl::StatusOr<std::unique_ptr<File>> CreateReadable(const std::string& path) override;
-  absl::StatusOr<std::unique_ptr<File>> OpenForRewrite(const std::string& path, bool direct) override;
+  absl::StatusOr<std::unique_ptr<File>> OpenForRewrite(const std::string& path, bool direct) override {
+    return OpenForRewriteBy(/*client=*/0, path, direct);
+  }
   absl::Status Rename(const std::string& from, const std::string& to) override {
     return NameFile(from, to, Naming::kReplacing);
   }
@@ -67,7 +79,9 @@ class SimulatedDisk final : public FileSystem {
   absl::Status RemoveDirectory(const std::string& path) override;
   absl::Status SyncDirectory(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<Directory>> OpenDirectory(const std::string& path) override;
-  absl::StatusOr<std::unique_ptr<FileLock>> TryLock(const std::string& path) override;
+  absl::StatusOr<std::unique_ptr<FileLock>> TryLock(const std::string& path) override {
+    return TryLockBy(/*client=*/0, path);
+  }
   absl::StatusOr<std::string> ReadNote(const std::string& path, size_t bytes_max) override;
   // One of threads without any; there is no io_uring.
   absl::StatusOr<std::unique_ptr<IoQueue>> NewIoQueue(IoQueueKind kind, size_t depth) override;
@@ -75,6 +89,7 @@ class SimulatedDisk final : public FileSystem {
  private:
   class OpenFile;
   class HeldLock;
+  class Client;
 
   // What a path leads to.
   struct Place {
@@ -85,6 +100,11 @@ class SimulatedDisk final : public FileSystem {
     FileType type = FileType::kOther;   // of the node
     bool slash = false;                 // behind the name
     uint64_t parent() const { return directories.back(); }
+  };
+  // A file, and the client whose locks it is about; 0: the disk itself.
+  struct Locked {
+    uint64_t client = 0;
+    uint64_t node = 0;
   };
   // As flock(2) has it on an open file.
   struct Claims {
@@ -105,8 +125,14 @@ class SimulatedDisk final : public FileSystem {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RemoveName(const Place& place, const std::string& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Log(DiskOperation operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool TryClaim(uint64_t node, Claim claim) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Unclaim(uint64_t node, Claim claim) ABSL_LOCKS_EXCLUDED(mutex_);
+  bool TryClaim(Locked locked, Claim claim) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Unclaim(Locked locked, Claim claim) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<std::unique_ptr<File>> OpenForReadBy(uint64_t client, const std::string& path, bool direct)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<std::unique_ptr<File>> OpenForRewriteBy(uint64_t client, const std::string& path, bool direct)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<std::unique_ptr<FileLock>> TryLockBy(uint64_t client, const std::string& path)
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
   // What files and locks are made of; `path` is for the log.
   uint64_t Size(uint64_t node) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -119,14 +145,16 @@ class SimulatedDisk final : public FileSystem {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SyncData(uint64_t node, const std::string& path) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  const uint64_t device_;  // another one after each boot
   mutable absl::Mutex mutex_;
   mutable ImageEditor disk_ ABSL_GUARDED_BY(mutex_);
   DiskLog log_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_node_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<uint64_t, Claims> claims_ ABSL_GUARDED_BY(mutex_);        // by node
-  absl::flat_hash_map<uint64_t, size_t> failed_syncs_ ABSL_GUARDED_BY(mutex_);  // by node, how often
-  absl::flat_hash_set<uint64_t> unsynced_files_ ABSL_GUARDED_BY(mutex_);        // nodes
-  absl::flat_hash_set<uint64_t> doubtful_files_ ABSL_GUARDED_BY(mutex_);        // nodes of which no sync covers all
+  uint64_t clients_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::flat_hash_map<std::pair<uint64_t, uint64_t>, Claims> claims_ ABSL_GUARDED_BY(mutex_);  // by client and node
+  absl::flat_hash_map<uint64_t, size_t> failed_syncs_ ABSL_GUARDED_BY(mutex_);                 // by node, how often
+  absl::flat_hash_set<uint64_t> unsynced_files_ ABSL_GUARDED_BY(mutex_);                       // nodes
+  absl::flat_hash_set<uint64_t> doubtful_files_ ABSL_GUARDED_BY(mutex_);  // nodes of which no sync covers all
 };
 
 }  // namespace tidemark::storage

@@ -1,5 +1,6 @@
 #include "tests/storage/io/simulated_disk.h"
 
+#include <set>
 #include <string>
 #include <thread>
 #include <unordered_set>
@@ -121,21 +122,48 @@ TEST_F(SimulatedDiskTest, LocksDieWithTheirBootAndTheirNotesStay) {
   EXPECT_THAT(disk_.TryLock("/lock"), StatusIs(StatusCode::kUnavailable, HasSubstr("process 1")));
 }
 
-// What a stamp of one boot said must not come true by chance in the next one.
-TEST_F(SimulatedDiskTest, NoStampIsGivenTwiceThoughWhatItSaidIsLost) {
+// The identity of what one boot has lost must not be that of another file in the next one.
+TEST_F(SimulatedDiskTest, GivesNoIdentityTwiceThoughWhatHadItIsLost) {
   ASSERT_THAT(disk_.CreateDirectory("/d"), IsOk());
   ASSERT_THAT(disk_.SyncDirectory("/"), IsOk());
-  const DirectoryStamp empty = *disk_.StampDirectory("/d");
   ASSERT_THAT(disk_.CreateDirectory("/d/x"), IsOk());
-  const DirectoryStamp lost = *disk_.StampDirectory("/d");
-  const DirectoryStamp lost_below = *disk_.StampDirectory("/d/x");
+  const FileId lost = *disk_.Identify("/d/x");
   const DiskLog log = disk_.log();
   SimulatedDisk next(log.StateAfter(3, {{.index = 2}}));
-  EXPECT_EQ(*next.StampDirectory("/d"), empty) << "nothing has changed";
+  EXPECT_EQ(next.Identify("/d")->inode, disk_.Identify("/d")->inode) << "it has survived";
   ASSERT_THAT(next.CreateDirectory("/d/x"), IsOk());
-  EXPECT_NE(*next.StampDirectory("/d"), lost);
-  EXPECT_NE(*next.StampDirectory("/d/x"), lost_below);
-  EXPECT_NE(next.StampDirectory("/d/x")->inode, lost_below.inode);
+  EXPECT_NE(next.Identify("/d/x")->inode, lost.inode);
+}
+
+TEST_F(SimulatedDiskTest, NoLockReachesAnotherClient) {
+  const auto first = disk_.NewClient(), second = disk_.NewClient();
+  auto lock = first->TryLock("/lock");
+  ASSERT_THAT(lock, IsOk());
+  ASSERT_THAT((*lock)->WriteNote("first"), IsOk());
+  EXPECT_THAT(first->TryLock("/lock"), StatusIs(StatusCode::kUnavailable, HasSubstr("first")));
+  EXPECT_EQ(*second->ReadNote("/lock", 10), "first");
+  EXPECT_THAT(second->TryLock("/lock"), IsOk());
+  Create("/x", "hello");
+  auto file = first->OpenForRewrite("/x", false);
+  ASSERT_THAT(file, IsOk());
+  EXPECT_THAT(first->OpenForRead("/x", false), StatusIs(StatusCode::kNotFound, HasSubstr("being overwritten")));
+  EXPECT_THAT(second->OpenForRead("/x", false), IsOk());
+  EXPECT_THAT(second->OpenForRewrite("/x", false), IsOk());
+  ASSERT_THAT((*file)->Close(), IsOk());
+  EXPECT_THAT(first->OpenForRead("/x", false), IsOk());
+  const std::set<uint64_t> devices = {disk_.Identify("/x")->device, first->Identify("/x")->device,
+                                      second->Identify("/x")->device};
+  EXPECT_EQ(devices.size(), 3u);
+}
+
+TEST(SimulatedDiskBoot, IsAnotherDeviceAndAKillIsNone) {
+  SimulatedDisk disk;
+  ASSERT_THAT(disk.CreateDirectory("/x"), IsOk());
+  const FileId before = *disk.Identify("/x");
+  SimulatedDisk booted(disk.image());
+  EXPECT_NE(*booted.Identify("/x"), before);
+  SimulatedDisk killed(disk.image(), disk.log().boot);
+  EXPECT_EQ(*killed.Identify("/x"), before);
 }
 
 TEST_F(SimulatedDiskTest, ImageStaysWhenTheDiskGoesOn) {

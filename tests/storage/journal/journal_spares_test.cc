@@ -122,13 +122,33 @@ TEST_F(JournalSparesTest, AreReadyInTheNextFolderBeforeItIsNeeded) {
   EXPECT_THAT(disk_.TypeOf("/journal/0000/01/0000000072"), IsOk());
 }
 
-TEST_F(JournalSparesTest, AreTakenOverByTheNextHolder) {
-  for (int i = 0; i < 3; ++i) ASSERT_THAT(Hold()->Maintain(), IsOk());
-  ASSERT_EQ(Spares().size(), 8u) << "made once, then taken over";
+TEST_F(JournalSparesTest, ServeTheNextHolderOnAFullDisk) {
+  for (int i = 0; i < 2; ++i) ASSERT_THAT(Hold()->Maintain(), IsOk());
+  ASSERT_EQ(Spares().size(), 4u) << "made anew";
   FillDisk();
   const auto journal = Hold();
-  EXPECT_TRUE(FreeRoom(*journal, "one").ok());
-  EXPECT_EQ(Spares().size(), 7u);
+  EXPECT_THAT(AppendFact(*journal, "refused").status, StatusIs(StatusCode::kResourceExhausted, HasSubstr("full")));
+  for (size_t left = 4; left-- > 0;) {
+    EXPECT_TRUE(FreeRoom(*journal, "one").ok());
+    EXPECT_EQ(Spares().size(), left);
+  }
+  EXPECT_THAT(FreeRoom(*journal, "two").status, StatusIs(StatusCode::kResourceExhausted, HasSubstr("full")));
+}
+
+TEST_F(JournalSparesTest, AreRemovedOnceTheNextHolderHasItsOwn) {
+  for (int i = 0; i < 2; ++i) ASSERT_THAT(Hold()->Maintain(), IsOk());
+  const std::vector<std::string> before = Spares();
+  const auto journal = Hold();
+  EXPECT_TRUE(AppendFact(*journal, "one").ok());
+  EXPECT_EQ(Spares(), before);
+  FillDisk();
+  EXPECT_THAT(journal->Maintain(), StatusIs(StatusCode::kResourceExhausted, HasSubstr("full")));
+  EXPECT_EQ(Spares(), before) << "they are still needed";
+  files_.Reset();
+  ASSERT_THAT(journal->Maintain(), IsOk());
+  EXPECT_EQ(Spares().size(), 4u);
+  for (const std::string& path : before)
+    EXPECT_THAT(disk_.TypeOf(path), StatusIs(StatusCode::kNotFound, HasSubstr(path)));
 }
 
 // A crash may leave a spare under two names, one of which is an entry's.
@@ -144,6 +164,31 @@ TEST_F(JournalSparesTest, AreNotWrittenOverIfTheyHaveASecondName) {
     EXPECT_EQ(*ReadSmallFile(disk_, path, kSpareBytes), std::string(kSpareBytes, '\0'));
   }
   EXPECT_THAT(Facts(*journal), testing::ElementsAre("one"));
+}
+
+// Its lock does not reach the next holder, and it goes on when the next one has begun.
+TEST_F(JournalSparesTest, AHolderThatWasStoppedWritesOverNoEntryOfTheNext) {
+  const auto machine = disk_.NewClient(), next_machine = disk_.NewClient();
+  FailingFileSystem stopping(*machine);
+  const auto open = [](FileSystem& files) {
+    auto journal = Journal::Open(files, "/journal", {}, {.create = true, .holds = true}).value();
+    EXPECT_THAT(journal->Look([](const KnownEntry&, bool) {}), IsOk());
+    return journal;
+  };
+  const auto journal = open(stopping);
+  for (int i = 0; i < 2; ++i) ASSERT_THAT(journal->Maintain(), IsOk());
+  bool was_stopped = false;
+  stopping.SetGate([&](const std::string& operation, const std::string& path) {
+    if (operation != "WriteAt" || path.find(kSparePrefix) == path.npos || std::exchange(was_stopped, true)) return;
+    const auto next = open(*next_machine);
+    for (const char* fact : {"a", "b", "c", "d", "e", "f", "g"}) EXPECT_TRUE(FreeRoom(*next, fact).ok());
+    EXPECT_THAT(next->Maintain(), IsOk());
+    EXPECT_TRUE(FreeRoom(*next, "h").ok());
+  });
+  EXPECT_TRUE(FreeRoom(*journal, "late").ok());
+  EXPECT_TRUE(was_stopped);
+  const auto reader = Journal::Open(disk_, "/journal", {}).value();
+  EXPECT_THAT(Facts(*reader), testing::ElementsAre("a", "b", "c", "d", "e", "f", "g", "h?", "late?"));
 }
 
 TEST_F(JournalSparesTest, OneThatFailsGetsNoNumber) {

@@ -11,8 +11,10 @@
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/io/forwarding_file_system.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/simulated_disk.h"
+#include "tests/storage/io/stale_file_system.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 #include "tests/storage/journal/journal_testing.h"
@@ -182,7 +184,7 @@ TEST_F(JournalTest, AMissingEntryIsNamed) {
   EXPECT_THAT(Open()->Look([&](const KnownEntry& known, bool) { facts.push_back(known.entry.facts[0]); }),
               StatusIs(StatusCode::kDataLoss,
                        "read /journal: journal entry 2 cannot be read, and no later entry has a "
-                       "copy of it: there is no such file"));
+                       "copy of it: there is no such file, or a file server does not show it yet"));
 }
 
 // A copy of what is missing cannot be in a file so far behind. In between nothing is looked for one by one.
@@ -353,6 +355,49 @@ TEST(JournalThreadsTest, EveryAppendHasItsPlace) {
   }),
               IsOk());
   EXPECT_EQ(facts, kAppends * threads.size());
+}
+
+// As on a file server whose answer is lost.
+class DenyingFileSystem final : public ForwardingFileSystem {
+ public:
+  using ForwardingFileSystem::ForwardingFileSystem;
+  absl::Status RenameToNew(const std::string& from, const std::string& to) override {
+    absl::Status status = other().RenameToNew(from, to);
+    return status.ok() && denies_ ? absl::UnavailableError("the server does not answer") : status;
+  }
+  void Deny() { denies_ = true; }
+
+ private:
+  bool denies_ = false;
+};
+
+TEST(OldJournalListingTest, DoesNotHideAnEntryWhoseNamingDeniedItsSuccess) {
+  SimulatedDisk disk;
+  DenyingFileSystem denying(disk);
+  StaleFileSystem files(denying, [](const std::string&) { return 100; });
+  const auto journal = Journal::Open(files, "/journal", {}, {.create = true, .holds = true}).value();
+  EXPECT_TRUE(AppendFact(*journal, "a").ok());
+  // What is written over a spare changes no name before the naming.
+  for (int i = 0; i < 2; ++i) ASSERT_THAT(journal->Maintain(), IsOk());
+  ASSERT_THAT(files.ListDirectory("/journal/0000/00"), IsOk());
+  denying.Deny();
+  const Appended appended = AppendFact(*journal, "b");
+  EXPECT_EQ(appended.result, Appender::Result::kEstablished) << appended.status;
+  const auto reader = Journal::Open(disk, "/journal", {}).value();
+  EXPECT_THAT(Facts(*reader), ElementsAre("a", "b?"));
+}
+
+TEST(OldJournalListingTest, IsNotBelievedWhereItLacksAPlaceThatWasApplied) {
+  SimulatedDisk disk;
+  StaleFileSystem files(disk, [](const std::string&) { return 100; });
+  const auto journal = Journal::Open(disk, "/journal", {}, {.create = true}).value();
+  EXPECT_TRUE(AppendFact(*journal, "a").ok());
+  ASSERT_THAT(files.ListDirectory("/journal/0000/00"), IsOk());
+  EXPECT_TRUE(AppendFact(*journal, "b").ok());
+  EXPECT_THAT(Journal::Open(files, "/journal", journal->last(), {}),
+              StatusIs(StatusCode::kOutOfRange, HasSubstr("entry 2")))
+      << "who does not append makes no files";
+  EXPECT_THAT(Journal::Open(files, "/journal", journal->last(), {.create = true, .holds = true}), IsOk());
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ TEST(StepOfFact, IsTheStepOfThoseThatChangeARecord) {
   std::vector<std::optional<int64_t>> steps;
   for (const Fact& fact : FactsOfEachKind()) steps.push_back(StepOfFact(fact));
   const std::optional<int64_t> none;
-  EXPECT_THAT(steps, ElementsAre(kStep, kStep, kStep, kStep, kStep, none, none, none, none));
+  EXPECT_THAT(steps, ElementsAre(kStep, kStep, kStep, kStep, kStep, none, none, none, none, none));
 }
 
 TEST(ApplyToStep, MakesARecordOfAStepFactAlone) {

@@ -71,7 +71,8 @@ std::vector<Fact> FactsOfEachKind() {
                               .reason = "bad data",
                               .asker = "pid 8 on node-3",
                               .asked = absl::FromUnixNanos(1'700'000'000'000'000'001)},
-          AnswerFact{.id = TestAttemptName(77), .refused = "it is pinned"}};
+          AnswerFact{.id = TestAttemptName(77), .refused = "it is pinned"},
+          StoreFact{.store = StoreId{{9, 8, 7}}}};
 }
 
 std::string FactDrawer::Text() {
@@ -198,8 +199,10 @@ Fact FactDrawer::DrawOfKind(size_t kind) {
                                  .reason = Text(),
                                  .asker = Text(),
                                  .asked = absl::FromUnixNanos(static_cast<int64_t>(random_()))};
-    default:
+    case 8:
       return AnswerFact{.id = id, .refused = Text()};
+    default:
+      return StoreFact{.store = StoreId{{static_cast<uint8_t>(Below(5))}}};
   }
 }
 

@@ -215,11 +215,10 @@ TEST(Records, RefuseWhatIsNoJsonAndANewerVersion) {
     EXPECT_THAT(DecodeStepRecord(text), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("step record")));
     EXPECT_THAT(DecodeStoreRecord(text), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("store record")));
     EXPECT_THAT(DecodeDeletionRecord(text), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("deletion record")));
-    EXPECT_THAT(DecodeSettledMark(text), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("settled record")));
   }
   for (const absl::Status& status :
        {DecodeStoreRecord("{\"version\": 4}").status(), DecodeStepRecord("{\"version\": 3}").status(),
-        DecodeDeletionRecord("{\"version\": 3}").status(), DecodeSettledMark("{\"version\": 2}").status()}) {
+        DecodeDeletionRecord("{\"version\": 3}").status()}) {
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnimplemented,
                                  AllOf(HasSubstr("record has version "), HasSubstr("this library reads up to"))));
   }
@@ -231,33 +230,6 @@ TEST(StoreRecord, SurvivesEncoding) {
   EXPECT_EQ(decoded->store_id, (StoreId{{1, 2}}));
   EXPECT_EQ(decoded->sequence, 42u);
   EXPECT_EQ(decoded->version, kStoreRecordVersion);
-  EXPECT_TRUE(decoded->indexed());
-}
-
-TEST(StoreRecord, OfVersionOneHasNoIndices) {
-  const std::string encoded = EncodeStoreRecord({.sequence = 7, .version = 1});
-  EXPECT_THAT(encoded, HasSubstr("\"version\":1"));
-  auto decoded = DecodeStoreRecord(encoded);
-  ASSERT_THAT(decoded, IsOk());
-  EXPECT_FALSE(decoded->indexed());
-}
-
-TEST(SettledMark, SurvivesEncoding) {
-  const DirectoryStamp stamp{
-      .inode = ~uint64_t{0}, .links = 3, .modified_unix_ns = -1, .changed_unix_ns = 1'790'000'000'123'456'789};
-  auto decoded = DecodeSettledMark(EncodeSettledMark({.steps = stamp, .files = "id MANIFEST-7 12", .tags = true}));
-  ASSERT_THAT(decoded, IsOk());
-  EXPECT_EQ(decoded->steps, stamp);
-  EXPECT_EQ(decoded->files, "id MANIFEST-7 12");
-  EXPECT_TRUE(decoded->tags);
-  // One of before there were tags, and of before the files were in it, which holds for no list.
-  decoded = DecodeSettledMark(R"({"version": 1, "inode": 7, "links": 3, "modified_unix_ns": 5, "changed_unix_ns": 6})");
-  ASSERT_THAT(decoded, IsOk());
-  EXPECT_EQ(decoded->steps.inode, 7u);
-  EXPECT_EQ(decoded->files, "");
-  EXPECT_FALSE(decoded->tags);
-  EXPECT_THAT(DecodeSettledMark("{\"version\": 1, \"inode\": -1}"),
-              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("settled record")));
 }
 
 TEST(DeletionRecord, SurvivesEncoding) {
@@ -325,7 +297,6 @@ TEST(Records, AreReadAndWrittenAsEachVersionHasThem) {
   auto store = DecodeStoreRecord(kStoreOfVersion2);
   ASSERT_THAT(store, IsOk());
   EXPECT_EQ(store->version, 2);
-  EXPECT_TRUE(store->indexed());
   EXPECT_EQ(EncodeStoreRecord({.store_id = store->store_id, .sequence = store->sequence}), kStoreOfVersion3);
   auto old = DecodeStepRecord(kStepOfVersion1);
   ASSERT_THAT(old, IsOk());

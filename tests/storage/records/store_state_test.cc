@@ -108,6 +108,7 @@ struct NaiveState {
   }
   void Apply(const DeletionRequestFact& fact) { requests[fact.id] = fact; }
   void Apply(const AnswerFact& fact) { requests.erase(fact.id); }
+  void Apply(const StoreFact&) {}
 
   // The last record for which `is_in` holds.
   template <typename Predicate>

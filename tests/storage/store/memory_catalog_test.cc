@@ -12,7 +12,7 @@
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "storage/manifest/manifest.h"
+#include "storage/index/manifest.h"
 #include "tests/storage/io/simulated_disk.h"
 #include "tests/storage/io/status_matchers.h"
 

@@ -23,7 +23,7 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
 
-AttemptId Attempt(uint8_t n) { return AttemptId{{n}}; }
+AttemptId AttemptOfByte(uint8_t n) { return AttemptId{{n}}; }
 
 class StepChangesTest : public testing::Test {
  protected:
@@ -42,7 +42,7 @@ class StepChangesTest : public testing::Test {
   static StepRecord Record(int64_t step, uint8_t attempt) {
     StepRecord record;
     record.info.step = step;
-    record.info.attempt = ToHex(Attempt(attempt).bytes);
+    record.info.attempt = ToHex(AttemptOfByte(attempt).bytes);
     record.info.sequence = attempt;
     return record;
   }
@@ -52,8 +52,8 @@ class StepChangesTest : public testing::Test {
                        [this](std::string_view line) { warnings_.emplace_back(line); });
   }
 
-  static MetricReport Report(int64_t step, uint8_t attempt, double accuracy) {
-    MetricReport report{.step = step, .attempt = Attempt(attempt)};
+  static EvaluationFact Report(int64_t step, uint8_t attempt, double accuracy) {
+    EvaluationFact report{.step = step, .attempt = ToHex(AttemptOfByte(attempt).bytes)};
     report.evaluation.evaluator = "validation";
     report.evaluation.metrics = {{"accuracy", accuracy}};
     return report;
@@ -69,7 +69,7 @@ TEST_F(StepChangesTest, ACommitTakesOverThePinOfWhatItReplaces) {
   Apply(TagFacts(catalog_, 1, "paper", std::nullopt));
   Apply(Commit(1, 2));
   const StepInfo info = InfoOf(1);
-  EXPECT_EQ(info.attempt, ToHex(Attempt(2).bytes));
+  EXPECT_EQ(info.attempt, ToHex(AttemptOfByte(2).bytes));
   EXPECT_TRUE(info.pinned);
   EXPECT_EQ(info.pin_note, "mine");
   EXPECT_THAT(info.tags, ElementsAre("paper"));
@@ -89,7 +89,7 @@ TEST_F(StepChangesTest, ACommitWarnsOfTagsThatAStepHasNoRoomFor) {
 
 TEST_F(StepChangesTest, ACommitBringsItsPhases) {
   const PhasesRecord phases{
-      .step = 1, .attempt = ToHex(Attempt(1).bytes), .phases = {{.name = "copy", .lane = "trainer"}}};
+      .step = 1, .attempt = ToHex(AttemptOfByte(1).bytes), .phases = {{.name = "copy", .lane = "trainer"}}};
   Apply(CommitFacts(catalog_, Record(1, 1), &phases, [](std::string_view) {}));
   const auto recorded = catalog_.Phases(1, phases.attempt);
   ASSERT_THAT(recorded, IsOk());
@@ -122,7 +122,7 @@ TEST_F(StepChangesTest, AStepThatWasOnlyEvaluatedIsRecordedOnce) {
 
 TEST_F(StepChangesTest, PinsChangeWhatTheySay) {
   Apply(Commit(1, 1));
-  Apply(PinFacts(catalog_, 1, "why", Attempt(1)));
+  Apply(PinFacts(catalog_, 1, "why", AttemptOfByte(1)));
   EXPECT_EQ(InfoOf(1).pin_note, "why");
   EXPECT_THAT(*PinFacts(catalog_, 1, "why", std::nullopt), IsEmpty());
   Apply(TagFacts(catalog_, 1, "b", std::nullopt));
@@ -150,10 +150,10 @@ TEST_F(StepChangesTest, ATagPinsTheStep) {
 TEST_F(StepChangesTest, PinsAreRefusedThatMeanNoCommittedAttempt) {
   EXPECT_THAT(PinFacts(catalog_, 9, "", std::nullopt), StatusIs(StatusCode::kNotFound, HasSubstr("pin of step 9")));
   Apply(Commit(1, 2));
-  EXPECT_THAT(PinFacts(catalog_, 1, "", Attempt(1)), StatusIs(StatusCode::kNotFound, HasSubstr("has replaced")));
-  EXPECT_THAT(TagFacts(catalog_, 1, "a", Attempt(1)), StatusIs(StatusCode::kNotFound, HasSubstr("has replaced")));
+  EXPECT_THAT(PinFacts(catalog_, 1, "", AttemptOfByte(1)), StatusIs(StatusCode::kNotFound, HasSubstr("has replaced")));
+  EXPECT_THAT(TagFacts(catalog_, 1, "a", AttemptOfByte(1)), StatusIs(StatusCode::kNotFound, HasSubstr("has replaced")));
   EXPECT_THAT(UntagFacts(catalog_, 9, "a", std::nullopt), StatusIs(StatusCode::kNotFound, HasSubstr("step 9")));
-  Apply(MarkFacts(catalog_, 1, ToHex(Attempt(2).bytes), StepState::kDamaged, "bytes"));
+  Apply(MarkFacts(catalog_, 1, ToHex(AttemptOfByte(2).bytes), StepState::kDamaged, "bytes"));
   EXPECT_THAT(PinFacts(catalog_, 1, "", std::nullopt), StatusIs(StatusCode::kNotFound, HasSubstr("not committed")));
   // A damaged step can still be unpinned.
   EXPECT_THAT(UnpinFacts(catalog_, 1, std::nullopt), IsOk());
@@ -170,7 +170,7 @@ TEST_F(StepChangesTest, PinsAreRefusedThatSayTooMuch) {
 
 TEST_F(StepChangesTest, AMarkChangesTheStateOfItsAttempt) {
   Apply(Commit(1, 1));
-  const std::string attempt = ToHex(Attempt(1).bytes);
+  const std::string attempt = ToHex(AttemptOfByte(1).bytes);
   Apply(MarkFacts(catalog_, 1, attempt, StepState::kLost, "gone"));
   EXPECT_EQ(InfoOf(1).state, StepState::kLost);
   EXPECT_EQ(InfoOf(1).reason, "gone");
@@ -178,7 +178,7 @@ TEST_F(StepChangesTest, AMarkChangesTheStateOfItsAttempt) {
   Apply(MarkFacts(catalog_, 1, attempt, StepState::kCommitted, ""));
   EXPECT_EQ(InfoOf(1).state, StepState::kCommitted);
   EXPECT_EQ(InfoOf(1).reason, "");
-  EXPECT_THAT(MarkFacts(catalog_, 1, ToHex(Attempt(2).bytes), StepState::kLost, ""),
+  EXPECT_THAT(MarkFacts(catalog_, 1, ToHex(AttemptOfByte(2).bytes), StepState::kLost, ""),
               StatusIs(StatusCode::kNotFound, HasSubstr("no record of attempt")));
   EXPECT_THAT(MarkFacts(catalog_, 2, attempt, StepState::kLost, ""),
               StatusIs(StatusCode::kNotFound, HasSubstr("step 2")));
@@ -193,7 +193,7 @@ TEST_F(StepChangesTest, AMarkChangesTheStateOfItsAttempt) {
 TEST_F(StepChangesTest, ReportsAreRecordedOnceEach) {
   Apply(Commit(1, 1));
   Apply(Commit(2, 2));
-  const std::vector<MetricReport> reports = {Report(1, 1, 0.5), Report(1, 1, 0.5), Report(2, 2, 0.7), Report(2, 9, 1)};
+  const std::vector<EvaluationFact> reports = {Report(1, 1, 0.5), Report(1, 1, 0.5), Report(2, 2, 0.7), Report(2, 9, 1)};
   std::vector<ReportOutcome> outcomes;
   const absl::StatusOr<Facts> facts = ReportFacts(catalog_, reports, outcomes);
   ASSERT_THAT(facts, IsOk());
@@ -211,13 +211,13 @@ TEST_F(StepChangesTest, ReportsAreRecordedOnceEach) {
 TEST_F(StepChangesTest, AReportThatSaysLessThanAnEarlierOneIsRefused) {
   Apply(Commit(1, 1));
   std::vector<ReportOutcome> outcomes;
-  const MetricReport done = Report(1, 1, 0.5);
+  const EvaluationFact done = Report(1, 1, 0.5);
   Apply(ReportFacts(catalog_, {&done, 1}, outcomes));
-  MetricReport skipped = done;
+  EvaluationFact skipped = done;
   skipped.evaluation = {.evaluator = "validation", .outcome = Evaluation::Outcome::kSkipped, .reason = "busy"};
   EXPECT_THAT(*ReportFacts(catalog_, {&skipped, 1}, outcomes), IsEmpty());
   EXPECT_THAT(outcomes[0].status, StatusIs(StatusCode::kAlreadyExists, HasSubstr("already reported")));
-  MetricReport nameless = done;
+  EvaluationFact nameless = done;
   nameless.evaluation.evaluator = "";
   EXPECT_THAT(*ReportFacts(catalog_, {&nameless, 1}, outcomes), IsEmpty());
   EXPECT_THAT(outcomes[0].status, StatusIs(StatusCode::kInvalidArgument, HasSubstr("evaluator")));
@@ -239,10 +239,10 @@ class NoteFactsTest : public StepChangesTest {
     for (uint8_t step = 1; step <= 4; ++step) Apply(Commit(step, step));
   }
   static StepNote Deletion(uint8_t step) {
-    return {.step = step, .attempt = ToHex(Attempt(step).bytes), .deleted = true, .reason = "by the rules"};
+    return {.step = step, .attempt = ToHex(AttemptOfByte(step).bytes), .deleted = true, .reason = "by the rules"};
   }
   static StepNote Kept(uint8_t step, std::string reason) {
-    return {.step = step, .attempt = ToHex(Attempt(step).bytes), .reason = std::move(reason)};
+    return {.step = step, .attempt = ToHex(AttemptOfByte(step).bytes), .reason = std::move(reason)};
   }
   absl::StatusOr<Facts> Note(const std::vector<StepNote>& notes, std::optional<int64_t> discard_after = std::nullopt,
                              size_t bytes_max = 1 << 20) {
@@ -264,7 +264,7 @@ TEST_F(NoteFactsTest, DeletesAndNotesWhyOthersStay) {
 TEST_F(NoteFactsTest, LeavesPinnedStepsTheLatestAndOtherAttempts) {
   Apply(PinFacts(catalog_, 1, "", std::nullopt));
   StepNote other = Deletion(2);
-  other.attempt = ToHex(Attempt(99).bytes);
+  other.attempt = ToHex(AttemptOfByte(99).bytes);
   EXPECT_THAT(*Note({Deletion(1), other, Deletion(4)}), IsEmpty());
   EXPECT_EQ(noted_.notes, 3u);
   EXPECT_THAT(noted_.deleted, IsEmpty());
@@ -295,11 +295,11 @@ TEST_F(NoteFactsTest, DiscardsNothingWhereNoStepWouldRemain) {
 TEST_F(StepChangesTest, ADeletionIsAskedForOfWhatIsCommitted) {
   Apply(Commit(1, 1));
   DeletionRequestFact request{
-      .id = ToHex(Attempt(7).bytes), .step = 1, .attempt = ToHex(Attempt(1).bytes), .reason = "by hand"};
+      .id = ToHex(AttemptOfByte(7).bytes), .step = 1, .attempt = ToHex(AttemptOfByte(1).bytes), .reason = "by hand"};
   Apply(DeletionRequestFacts(catalog_, request));
   ASSERT_THAT(*catalog_.Requests(), SizeIs(1));
   EXPECT_EQ((*catalog_.Requests())[0].reason, "by hand");
-  request.attempt = ToHex(Attempt(2).bytes);
+  request.attempt = ToHex(AttemptOfByte(2).bytes);
   EXPECT_THAT(DeletionRequestFacts(catalog_, request), StatusIs(StatusCode::kNotFound, HasSubstr("not committed")));
   catalog_.Apply(Facts{AnswerFact{.id = request.id, .refused = "it is pinned"}});
   EXPECT_THAT(*catalog_.Requests(), IsEmpty());

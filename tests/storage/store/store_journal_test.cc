@@ -14,6 +14,8 @@
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/store/index_state.h"
+#include "storage/store/lease.h"
 #include "storage/store/step_changes.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
@@ -61,7 +63,7 @@ class StoreJournalTest : public testing::Test {
     return journal.Change([&](const StepCatalog& catalog) { return PinFacts(catalog, step, note, std::nullopt); });
   }
 
-  static std::vector<int64_t> StepsOf(const StoreJournal& journal) {
+  static std::vector<int64_t> StepsOf(StoreJournal& journal) {
     std::vector<int64_t> steps;
     EXPECT_THAT(journal.catalog().ForEach([&](const StepRecord& record) {
       steps.push_back(record.info.step);
@@ -71,7 +73,7 @@ class StoreJournalTest : public testing::Test {
     return steps;
   }
 
-  static bool IsPinned(const StoreJournal& journal, int64_t step) {
+  static bool IsPinned(StoreJournal& journal, int64_t step) {
     const auto record = journal.catalog().Find(step);
     EXPECT_THAT(record, IsOk());
     return record.ok() && record->has_value() && (*record)->info.pinned;
@@ -161,7 +163,7 @@ TEST_F(StoreJournalTest, ChecksAChangeAgainstWhatAnotherHasAppendedMeanwhile) {
     return NoteFacts(catalog, {&note, 1}, std::nullopt, 1000, noted);
   }),
               IsOk());
-  EXPECT_EQ(calls, 2);
+  EXPECT_EQ(calls, 3) << "once more after a fresh look, because no entry follows from it";
   EXPECT_THAT(noted.deleted, IsEmpty());
   EXPECT_TRUE(IsPinned(*holder, 1));
 }
@@ -207,10 +209,36 @@ TEST_F(StoreJournalTest, MakesAnIndexAnewThatIsGone) {
 TEST_F(StoreJournalTest, MakesAnIndexAnewThatIsDamaged) {
   ASSERT_THAT(CommitStep(*OpenHolder(), 1), IsOk());
   for (const auto& file : fs::directory_iterator(layout_.index())) {
-    if (file.path().filename().string().starts_with("MANIFEST")) fs::resize_file(file.path(), 3);
+    const size_t size = fs::file_size(file.path());
+    if (file.path().filename().string().starts_with("MANIFEST")) std::ofstream(file.path()) << std::string(size, 'x');
   }
   EXPECT_THAT(StepsOf(*OpenHolder()), ElementsAre(1));
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("the index cannot be used and is made anew")));
+}
+
+TEST_F(StoreJournalTest, MakesAnIndexAnewOfWhichItIsNotKnownWhetherItIsWhole) {
+  ASSERT_THAT(CommitStep(*OpenHolder(), 1), IsOk());
+  std::ofstream(layout_.index() + "/mark") << "x";
+  // After a power loss, say.
+  ASSERT_THAT(MarkIndexOpen(PosixFileSystem(), layout_.index(), "an earlier boot"), IsOk());
+  EXPECT_THAT(StepsOf(*OpenHolder()), ElementsAre(1));
+  EXPECT_FALSE(fs::exists(layout_.index() + "/mark"));
+  EXPECT_THAT(warnings_, IsEmpty()) << "it is no fault";
+}
+
+TEST_F(StoreJournalTest, KeepsTheIndexOfAKilledProcess) {
+  {
+    const auto holder = OpenHolder();
+    ASSERT_THAT(CommitStep(*holder, 1), IsOk());
+    fs::copy(layout_.index(), layout_.directory() + "/as-killed", fs::copy_options::recursive);
+  }
+  fs::remove_all(layout_.index());
+  fs::rename(layout_.directory() + "/as-killed", layout_.index());
+  ASSERT_THAT(MarkIndexOpen(PosixFileSystem(), layout_.index(), ThisMachine()), IsOk());
+  std::ofstream(layout_.index() + "/mark") << "x";
+  EXPECT_THAT(StepsOf(*OpenHolder()), ElementsAre(1));
+  EXPECT_TRUE(fs::exists(layout_.index() + "/mark"));
+  EXPECT_THAT(warnings_, IsEmpty());
 }
 
 TEST_F(StoreJournalTest, MakesAnIndexAnewThatIsOfAnotherHistory) {
@@ -242,14 +270,30 @@ TEST_F(StoreJournalTest, BringsAnIndexUpToDateThatIsBehind) {
 }
 
 TEST_F(StoreJournalTest, MakesAnIndexAnewThatIsOfAnotherStore) {
-  ASSERT_THAT(CommitStep(*OpenHolder(), 1), IsOk());
+  { ASSERT_THAT(CommitStep(*OpenHolder(), 1), IsOk()); }
+  const TestDirectory elsewhere;
+  const StoreLayout other(elsewhere.path());
   {
-    auto other =
-        StoreJournal::Open(PosixFileSystem(), layout_, StoreId{{6}}, {.holder = true, .warn = [](std::string_view) {}});
-    ASSERT_THAT(other, IsOk());
+    auto holder =
+        StoreJournal::Open(PosixFileSystem(), other, StoreId{{6}}, {.holder = true, .warn = [](std::string_view) {}});
+    ASSERT_THAT(holder, IsOk());
+    ASSERT_THAT(CommitStep(**holder, 2), IsOk());
   }
+  fs::remove_all(layout_.index());
+  fs::copy(other.index(), layout_.index(), fs::copy_options::recursive);
   EXPECT_THAT(StepsOf(*OpenHolder()), ElementsAre(1));
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("of another store")));
+}
+
+TEST_F(StoreJournalTest, RefusesTheJournalOfAnotherStore) {
+  { ASSERT_THAT(CommitStep(*OpenHolder(), 1), IsOk()); }
+  for (const bool holder : {false, true}) {
+    fs::remove_all(layout_.index());
+    EXPECT_THAT(StoreJournal::Open(PosixFileSystem(), layout_, StoreId{{6}},
+                                   {.holder = holder, .warn = [](std::string_view) {}}),
+                StatusIs(absl::StatusCode::kDataLoss, HasSubstr("journal entry 1: the journal belongs to store 05")));
+  }
+  EXPECT_THAT(StepsOf(*OpenHolder()), ElementsAre(1));
 }
 
 // As on a disk that is full for everything but what the journal has set aside.
@@ -284,7 +328,7 @@ TEST_F(StoreJournalTest, GoesOnInMemoryWhereTheIndexCannotBeWrittenAnyMore) {
   // Own facts, and then those of another process.
   ASSERT_THAT(CommitStep(**holder, 2), IsOk());
   EXPECT_THAT(StepsOf(**holder), ElementsAre(1, 2));
-  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("the index cannot be written")));
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("the index cannot be used any more")));
   EXPECT_THAT((*holder)->TakeNews(), IsEmpty());
   ASSERT_THAT(PinStep(*OpenTool(), 1), IsOk());
   ASSERT_THAT((*holder)->Look(), IsOk());
@@ -294,27 +338,6 @@ TEST_F(StoreJournalTest, GoesOnInMemoryWhereTheIndexCannotBeWrittenAnyMore) {
   holder->reset();
   files.Reset();
   EXPECT_THAT(StepsOf(*OpenHolder()), ElementsAre(1, 2));
-}
-
-// The journal is read by a new handle then, which cannot settle the last entry.
-TEST_F(StoreJournalTest, FindsAnEstablishedChangeWhereNothingCanBeWrittenAnyMore) {
-  FailingFileSystem files(PosixFileSystem());
-  const auto holder = TryOpen(/*holder=*/true, files);
-  ASSERT_THAT(holder, IsOk());
-  ASSERT_THAT(CommitStep(**holder, 1), IsOk());
-  bool full = false;
-  files.SetRule([&](const FailingFileSystem::Call& call) {
-    full = full || (call.operation == "WriteAt" && call.path.find("/index/") != std::string::npos);
-    const bool writes = call.operation == "WriteAt" || call.operation == "Create";
-    return full && writes ? absl::ResourceExhaustedError("full") : absl::OkStatus();
-  });
-  EXPECT_THAT(CommitStep(**holder, 2), IsOk());
-  EXPECT_TRUE(full);
-  EXPECT_THAT(StepsOf(**holder), ElementsAre(1, 2));
-  EXPECT_THAT(CommitStep(**holder, 3), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("full")));
-  files.Reset();
-  EXPECT_THAT(CommitStep(**holder, 3), IsOk());
-  EXPECT_THAT(StepsOf(**holder), ElementsAre(1, 2, 3));
 }
 
 TEST_F(StoreJournalTest, GoesOnInMemoryWhereTheIndexCannotTakeInNews) {
@@ -363,7 +386,7 @@ TEST_F(StoreJournalTest, KeepsItsCatalogWhereTheJournalCannotBeReadAgain) {
   fs::resize_file(layout_.journal() + "/0000/00/0000000002", 10);
   files.SetRule(RefuseIndex);
   EXPECT_THAT(CommitStep(**holder, 4), IsOk());
-  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("the index cannot be written"), HasSubstr("cannot be read just now")));
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("the index cannot be used any more"), HasSubstr("cannot be read just now")));
   EXPECT_THAT(StepsOf(**holder), ElementsAre(1, 2, 3));
   EXPECT_THAT(CommitStep(**holder, 5), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("entry 2")));
   EXPECT_EQ(*(*holder)->catalog().LatestCommitted(), 3);
@@ -435,6 +458,26 @@ TEST_F(StoreJournalTest, ForgetsGarbageUntilTheIndexIsMadeAnew) {
   EXPECT_THAT(*OpenHolder()->catalog().Deletions(), IsEmpty());
   fs::remove_all(layout_.index());
   EXPECT_THAT(*OpenHolder()->catalog().Deletions(), SizeIs(1));
+}
+
+// Who removes garbage until there is none ends all the same.
+TEST_F(StoreJournalTest, ForgetsGarbageWhereTheIndexCannotBeWritten) {
+  FailingFileSystem files(PosixFileSystem());
+  auto holder = TryOpen(/*holder=*/true, files);
+  ASSERT_THAT(holder, IsOk());
+  ASSERT_THAT(CommitStep(**holder, 1), IsOk());
+  StepRecord again = Record(1);
+  again.info.attempt = AttemptOf(9);
+  ASSERT_THAT((*holder)->Change([&](const StepCatalog& catalog) {
+    return CommitFacts(catalog, again, nullptr, [](std::string_view) {});
+  }),
+              IsOk());
+  files.SetRule(RefuseIndex);
+  const std::vector<DeletionRecord> deletions = *(*holder)->catalog().Deletions();
+  ASSERT_THAT(deletions, SizeIs(1));
+  (*holder)->ForgetGarbage({&deletions[0].attempt, 1});
+  EXPECT_THAT(*(*holder)->catalog().Deletions(), IsEmpty());
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("the index cannot be used any more")));
 }
 
 }  // namespace

@@ -37,8 +37,8 @@ RUNS = {
     "history": [["history"], ["history loss validation/loss"], ["history accuracy"],
                 ["history --plot loss"]],
     "import": [["export latest -o {out}/a.safetensors", "import {out}/a.safetensors --step 100", "ls"]],
+    "journal": [["journal --step 99"], ["journal --from 1000"]],
     "ls": [["ls"], ["ls --all"], ["ls --last 2 --sort metric:loss"], ["ls --follow"]],
-    "manifest": [["manifest dump --prefix committed/"], ["manifest dump --prefix step/4"]],
     "pin": [["pin 2 --note paper", "ls", "prune --keep-latest 1", "unpin 2", "unpin 2"], ["pin 99"]],
     "prune": [["prune --keep-latest 1"], ["prune --keep-best validation/loss --apply", "ls --all"], ["prune"]],
     "repair": [["repair"], ["repair --apply"], [DAMAGE, "repair", "repair --apply", "verify"]],
@@ -62,8 +62,6 @@ VARYING = [
     (re.compile(rf"(?<![\w.])(?:under )?{NUMBER} ?{UNITS}(?!\w)"), "<quantity>"),
     (re.compile(r"(?<![\w.])(?:under )?[+-]?[0-9]+(?:\.[0-9]+(?:e[+-]?[0-9]+)?|e[+-]?[0-9]+)(?![\w.])"), "<fraction>"),
     (re.compile(r"\b[0-9]+ (bytes|events)\b"), r"<count> \1"),
-    # In a record of the manifest.
-    (re.compile(r'\b(\w+_(?:bytes|ns)"?: ?)[0-9]+'), r"\1<number>"),
     (re.compile(r"(?<=\S)  +"), " "),
     (re.compile(r"--+"), "--"),
     (re.compile(r" +$", re.MULTILINE), ""),

@@ -65,7 +65,7 @@ class Help(unittest.TestCase):
             rows = [line.split("|")[1] for line in file if line.startswith("| `")]
         for words in self.commands():
             with self.subTest(words):
-                # `pin`, `unpin` may share one; the row of `manifest` may be that of `manifest dump`.
+                # `pin`, `unpin` may share one.
                 self.assertTrue(any(re.search("`" + " ".join(words) + r"[ `]", row) for row in rows))
 
     def test_the_first_one_answers_what_a_person_asks_first(self):

@@ -42,6 +42,62 @@ TEST(LiveTrainer, ThatReplacesAStepHindersNobody) {
   EXPECT_TRUE(checkpointer->Close().ok());
 }
 
+// Each thread does what a worker and a person do, again and again, and looks at once whether it is there for others.
+TEST(LiveTrainer, RunsBesideAHundredCallsOfWhichNoneIsRefused) {
+  constexpr int kThreads = 4;
+  constexpr int kRounds = 5;  // of five calls each
+  const TestStore store;
+  auto checkpointer = store.OpenCheckpointer();
+  TestState state(5000);
+  for (int64_t step = 1; step <= kThreads; ++step) ASSERT_TRUE(checkpointer->Save(step, state).ok());
+  ASSERT_TRUE(checkpointer->WaitUntilCommitted().ok());
+  std::atomic<bool> enough = false;
+  std::thread trainer([&] {
+    for (int64_t step = kThreads + 1; !enough; ++step) {
+      EXPECT_TRUE(checkpointer->Save(step, state).ok());
+      EXPECT_TRUE(checkpointer->WaitUntilCommitted().ok());
+    }
+  });
+  std::atomic<int> calls = 0;
+  const auto work = [&](int64_t step) {
+    const std::string number = std::to_string(step);
+    for (int round = 0; round < kRounds; ++round) {
+      const std::string mark = "t" + number + "-" + std::to_string(round);
+      store.Deliver(step, {.evaluator = mark, .metrics = {{"loss", 0.5}}});
+      for (const std::vector<std::string>& command : {std::vector<std::string>{"pin", number, "--note", mark},
+                                                      {"tag", number, mark},
+                                                      {"show", number},
+                                                      {"ls"},
+                                                      {"journal", "--step", number}}) {
+        std::vector<std::string> arguments = {"--store", store.directory()};
+        arguments.insert(arguments.end(), command.begin(), command.end());
+        const Finished run = RunInspect(arguments);
+        EXPECT_EQ(run.exit_code, 0) << command[0] << "\n" << run.out << run.err;
+        EXPECT_EQ(run.err, "") << command[0];
+        ++calls;
+      }
+      const StepInfo info = store.Info(step);
+      EXPECT_EQ(info.pin_note, mark);
+      EXPECT_THAT(info.tags, testing::Contains(mark));
+      EXPECT_TRUE(info.evaluated_by(mark));
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int64_t step = 1; step <= kThreads; ++step) threads.emplace_back(work, step);
+  for (std::thread& thread : threads) thread.join();
+  enough = true;
+  trainer.join();
+  EXPECT_EQ(calls, 100);
+  ASSERT_TRUE(checkpointer->Tidy().ok());
+  const auto steps = checkpointer->Steps();
+  ASSERT_TRUE(steps.ok()) << steps.status();
+  for (size_t i = 0; i < kThreads; ++i) {
+    EXPECT_EQ((*steps)[i].tags.size(), size_t{kRounds}) << "the trainer knows them too";
+    EXPECT_EQ((*steps)[i].evaluations.size(), size_t{kRounds});
+  }
+  EXPECT_TRUE(checkpointer->Close().ok());
+}
+
 // Saves one step after another, as far as it is told to, and keeps the last three.
 class Trainer {
  public:

@@ -63,12 +63,9 @@ TEST(CheckpointInspect, SaysWhatIsWrongAboutACommandLine) {
   EXPECT_THAT(unknown, EndsWith("; see 'checkpoint-inspect --help'\n"));
   EXPECT_THAT(unknown, Not(HasSubstr("required")));
   EXPECT_EQ(error_of({"show"}), "checkpoint-inspect: error: STEP is required; see 'checkpoint-inspect show --help'\n");
-  EXPECT_THAT(error_of({"manifest", "dump", "--unknown"}),
+  EXPECT_THAT(error_of({"journal", "--unknown"}),
               AllOf(StartsWith("checkpoint-inspect: error: "), HasSubstr("--unknown"),
-                    EndsWith("; see 'checkpoint-inspect manifest dump --help'\n")));
-  EXPECT_EQ(error_of({"manifest", "dmp"}),
-            "checkpoint-inspect: error: unknown command 'dmp'; nearest: dump; see 'checkpoint-inspect manifest "
-            "--help'\n");
+                    EndsWith("; see 'checkpoint-inspect journal --help'\n")));
 }
 
 TEST(CheckpointInspect, NamesAMisspeltOptionAndNotItsValue) {
@@ -86,7 +83,7 @@ TEST(CheckpointInspect, NamesAMisspeltOptionAndNotItsValue) {
   EXPECT_THAT(error_of({"ls", "--stroe", "run"}), names("--stroe", "--store", "ls "));
   EXPECT_THAT(error_of({"--stroe", "run"}), names("--stroe", "--store", ""));
   EXPECT_THAT(error_of({"--sorrt", "step", "ls"}), names("--sorrt", "--sort", "ls "));
-  EXPECT_THAT(error_of({"manifest", "--prefx", "step/"}), names("--prefx", "--prefix", "manifest "));
+  EXPECT_THAT(error_of({"journal", "--frm", "2"}), names("--frm", "--from", "journal "));
   // Its value is no step, and none is given.
   EXPECT_THAT(error_of({"tensors", "--sorrt", "size"}), names("--sorrt", "--sort", "tensors "));
   EXPECT_THAT(error_of({"show", "--jsn"}), names("--jsn", "--json", "show "));
@@ -209,7 +206,7 @@ TEST(CheckpointInspect, SaysThatTheStoreIsOfANewerVersion) {
     const Finished run = RunInspect(command, {.directory = store.directory()});
     EXPECT_EQ(run.exit_code, command[0] == "diff" ? 2 : 14) << command[0] << ", of which diff has codes of its own";
     EXPECT_EQ(run.out, "");
-    EXPECT_THAT(run.err, AllOf(HasSubstr("format 2"), HasSubstr("store.json"))) << command[0];
+    EXPECT_THAT(run.err, AllOf(HasSubstr("format 3"), HasSubstr("store.json"))) << command[0];
   }
   EXPECT_EQ(store.Listing(), before);
 }
@@ -270,7 +267,7 @@ TEST(CheckpointInspect, ChangesNothingInTheStore) {
     RunInspect(command, {.directory = store.directory()});
     EXPECT_EQ(store.Listing(), before) << command[0];
   }
-  store.DamageManifest();
+  store.DamageJournal();
   const auto broken = store.Listing();
   EXPECT_EQ(RunInspect({"verify"}, {.directory = store.directory()}).exit_code, 3);
   EXPECT_EQ(store.Listing(), broken);
@@ -324,7 +321,7 @@ TEST(CheckpointInspect, EndsQuietlyWhereNobodyReads) {
                                                   {"stats"},
                                                   {"prune", "--keep-latest", "1"},
                                                   {"repair"},
-                                                  {"manifest", "dump"},
+                                                  {"journal"},
                                                   {"--json", "history", "loss"},
                                                   {"man-page"},
                                                   {"--help"}}) {

@@ -3,8 +3,8 @@
 //   make_test_store sound|mixed|rebuilt DIRECTORY
 //
 // sound: three committed steps with metrics, the last of which refers to the one before. mixed: a step in each state,
-// evaluated in each way, one with damage that nobody has found yet, and one with a pin that cannot be read. rebuilt:
-// sound ones, and a manifest that cannot be read. DIRECTORY must not be there.
+// evaluated in each way, one with damage that nobody has found yet, and a save that was cut short. rebuilt: sound ones,
+// and a journal that cannot be read. DIRECTORY must not be there.
 
 #include <cstdio>
 #include <filesystem>
@@ -28,9 +28,13 @@ void SaveMixed(const TestStore& store) {
   store.Save({4}, {.metrics = {{"loss", std::numeric_limits<double>::quiet_NaN()}}});
   store.Save({5, 6, 7});
   store.SaveInVain(8);
-  store.RemoveStep(5);
   store.DamageChunk(7);
   store.Restart();
+  store.RemoveStep(5);
+  store.Update(5, [](StepInfo& info) {
+    info.state = StepState::kLost;
+    info.reason = "its folder is gone";
+  });
   store.Delete(1, "not among the latest 3");
   store.RecordUnsaved(9, {.evaluator = "validation", .metrics = {{"loss", 0.25}}});
   store.Update(2, [](StepInfo& info) {
@@ -43,7 +47,8 @@ void SaveMixed(const TestStore& store) {
   store.Deliver(3, {.evaluator = "validation", .outcome = Evaluation::Outcome::kSkipped, .reason = "busy"});
   store.Deliver(4, {.evaluator = "validation", .metrics = {{"loss", 3}}, .unhealthy = "loss spike"});
   store.DamageChunk(6);
-  WriteWhole(std::filesystem::path(store.ShardPath(3)).parent_path() / "pin.json", "x");
+  std::filesystem::create_directory(store.directory() + "/steps/0000000010-" + std::string(15, '0') + "1" +
+                                    std::string(15, '0') + "9");
 }
 
 bool Make(const std::string& kind, const TestStore& store) {
@@ -54,7 +59,7 @@ bool Make(const std::string& kind, const TestStore& store) {
   } else {
     return false;
   }
-  if (kind == "rebuilt") store.DamageManifest();
+  if (kind == "rebuilt") store.DamageJournal();
   return true;
 }
 

@@ -38,7 +38,7 @@ std::string ReadEverything(const std::string& store, const std::string& out) {
                                                           {"report", "-o", out},
                                                           {"trace", "all", "-o", out},
                                                           {"export", "2", "-o", out},
-                                                          {"manifest", "dump"},
+                                                          {"journal"},
                                                           {"prune", "--keep-latest", "1"},
                                                           {"repair"}};
   std::string said;

@@ -37,9 +37,9 @@ RUNS = {
     "history": [["history"], ["history", "loss"], ["history", "loss", "validation/loss"]],
     "import": [["import", "{tensors}", "--step", "100", "--metric", "loss=nan"],
                ["import", "{tensors}", "--step", "100", "--metadata", '{{"run": "b"}}']],
+    "journal": [["journal"], ["journal", "--step", "2"], ["journal", "--from", "2"]],
     "ls": [["ls"], ["ls", "--all"], ["ls", "--all", "--sort", "metric:loss", "--last", "2"]],
     "ls-follow": [["ls", "--follow"]],
-    "manifest-dump": [["manifest", "dump"], ["manifest", "dump", "--prefix", "step/"]],
     "pin": [["pin", "2"], ["pin", "latest", "--note", "for the paper"]],
     "prune": [["prune", "--keep-latest", "1"], ["prune", "--keep-best", "loss", "--apply"]],
     "repair": [["repair"], ["repair", "--apply"]],
@@ -59,7 +59,7 @@ RUNS = {
 BEFORE = {"untag": ["tag", "latest", "paper"]}
 
 # Commands that print a document on each line.
-LINES = {"ls-follow", "manifest-dump"}
+LINES = {"journal", "ls-follow"}
 
 # Commands that print no document, whatever they are given.
 WITHOUT_DOCUMENT = {"completions", "man-page"}
@@ -246,11 +246,11 @@ class Schema(unittest.TestCase):
             store = shutil.copytree(self.stores["sound"], os.path.join(scratch, "store"))
             with open(os.path.join(store, "LOCK"), "a", encoding="utf-8") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
-                result = self.run_tool(store, ["pin", "2", "--wait", "0"])
+                result = self.run_tool(store, ["prune", "--keep-latest", "1", "--apply", "--wait", "0"])
         self.assertEqual(result.returncode, 11, result.stderr)
         document = json.loads(result.stdout)
         self.assertEqual(document["requests"][0]["outcome"], "handed_over")
-        self.validator("pin").validate(document)
+        self.validator("prune").validate(document)
 
 
 if __name__ == "__main__":

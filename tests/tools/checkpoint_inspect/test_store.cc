@@ -14,13 +14,14 @@
 
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
-#include "rocksdb/write_batch.h"
-#include "storage/manifest/database.h"
-#include "storage/manifest/inbox.h"
-#include "storage/manifest/index_keys.h"
-#include "storage/manifest/store.h"
+#include "storage/journal/journal.h"
+#include "storage/journal/journal_files.h"
 #include "storage/records/manifest_records.h"
-#include "storage/records/phases_record.h"
+#include "storage/records/metric_report.h"
+#include "storage/store/step_changes.h"
+#include "storage/store/store.h"
+#include "storage/store/store_identity.h"
+#include "storage/store/store_journal.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
 #include "tests/snapshot/observers.h"
 #include "tidemark/store_reader.h"
@@ -146,25 +147,24 @@ std::unique_ptr<storage::Store> TestStore::OpenStore() const {
   return *std::move(store);
 }
 
-void TestStore::Deliver(int64_t step, const Evaluation& evaluation) const {
-  const auto reader = StoreReader::Open(directory_);
-  ASSERT_TRUE(reader.ok()) << reader.status();
-  const auto info = (*reader)->FindStep(step);
-  ASSERT_TRUE(info.ok()) << info.status();
-  const absl::Status delivered =
-      storage::DeliverReport(storage::PosixFileSystem(), storage::StoreLayout(directory_),
-                             {.store = storage::StoreId{*storage::FromHex((*reader)->store_id())},
-                              .step = step,
-                              .attempt = storage::AttemptId{*storage::FromHex(info->attempt)},
-                              .evaluation = evaluation});
-  ASSERT_TRUE(delivered.ok()) << delivered;
+std::unique_ptr<storage::StoreJournal> TestStore::OpenJournal(bool holder) const {
+  const storage::StoreLayout layout(directory_);
+  const auto store = storage::ReadStoreIdentity(storage::PosixFileSystem(), layout);
+  EXPECT_TRUE(store.ok()) << store.status();
+  auto journal = storage::StoreJournal::Open(storage::PosixFileSystem(), layout, *store,
+                                             {.holder = holder, .warn = [](std::string_view) {}});
+  EXPECT_TRUE(journal.ok()) << journal.status();
+  return *std::move(journal);
 }
 
-void TestStore::TakeInReports() const {
-  const auto store = OpenStore();
-  const auto collected = storage::CollectInbox(storage::PosixFileSystem(), *store, [](std::string_view) {});
-  ASSERT_TRUE(collected.error.ok()) << collected.error;
-  EXPECT_FALSE(collected.recorded.empty());
+void TestStore::Deliver(int64_t step, const Evaluation& evaluation) const {
+  const storage::EvaluationFact report{.step = step, .attempt = Info(step).attempt, .evaluation = evaluation};
+  std::vector<storage::ReportOutcome> outcomes;
+  const absl::Status delivered = OpenJournal(/*holder=*/false)->Change([&](const storage::StepCatalog& catalog) {
+    return storage::ReportFacts(catalog, {&report, 1}, outcomes);
+  });
+  ASSERT_TRUE(delivered.ok()) << delivered;
+  ASSERT_TRUE(outcomes.at(0).status.ok()) << outcomes[0].status;
 }
 
 StepInfo TestStore::Info(int64_t step) const {
@@ -177,19 +177,25 @@ StepInfo TestStore::Info(int64_t step) const {
 }
 
 void TestStore::Update(int64_t step, const std::function<void(StepInfo&)>& change) const {
-  const auto store = OpenStore();
-  const auto record = store->manifest().Find(step);
-  ASSERT_TRUE(record.ok() && record->has_value());
-  const absl::Status updated = store->UpdateStep(step, (*record)->info.attempt, [&](storage::StepRecord& current) {
-    change(current.info);
-    return true;
-  });
+  const absl::Status updated =
+      OpenJournal(/*holder=*/true)->Change([&](const storage::StepCatalog& catalog) -> absl::StatusOr<storage::Facts> {
+        auto record = catalog.Find(step);
+        if (!record.ok()) return record.status();
+        if (!record->has_value()) return absl::NotFoundError("there is no record");
+        change((*record)->info);
+        return storage::Facts{storage::StepFact{.record = **std::move(record)}};
+      });
   ASSERT_TRUE(updated.ok()) << updated;
+}
+
+void TestStore::RecordBestModes(const std::map<std::string, BestMode, std::less<>>& modes) const {
+  const auto recorded = OpenStore()->AddBestModes(modes);
+  ASSERT_TRUE(recorded.ok()) << recorded.status();
 }
 
 void TestStore::Delete(int64_t step, const std::string& reason) const {
   const auto store = OpenStore();
-  const auto record = store->manifest().Find(step);
+  const auto record = store->catalog().Find(step);
   ASSERT_TRUE(record.ok() && record->has_value());
   const auto noted =
       store->NoteSteps({{.step = step, .attempt = (*record)->info.attempt, .deleted = true, .reason = reason}});
@@ -206,27 +212,27 @@ void TestStore::RecordUnsaved(int64_t step, const Evaluation& evaluation) const 
 }
 
 void TestStore::RecordWithoutFiles(int64_t count) const {
-  auto database = storage::Database::Open(storage::PosixFileSystem(), storage::StoreLayout(directory_).manifest());
-  ASSERT_TRUE(database.ok()) << database.status();
-  rocksdb::WriteBatch batch;
-  for (int64_t step = 1; step <= count; ++step) {
-    std::array<uint8_t, 16> attempt = {};
-    std::memcpy(attempt.data(), &step, sizeof(step));
-    storage::StepRecord record;
-    record.info.step = step;
-    record.info.attempt = storage::ToHex(attempt);
-    record.info.sequence = static_cast<uint64_t>(step);
-    record.info.created = absl::FromUnixSeconds(1'750'000'000 + step);
-    record.info.metrics = {{"loss", 1.0 + 1.0 / static_cast<double>(step)}, {"learning_rate", 1e-3}};
-    record.info.entry_count = 300;
-    record.info.logical_bytes = record.info.stored_bytes = uint64_t{1} << 30;
-    record.shards = {{.rank = 0, .file_bytes = uint64_t{1} << 30}};
-    batch.Put(storage::StepKey(step), storage::EncodeStepRecord(record));
-    for (const std::string& key : storage::IndexKeys(record)) batch.Put(key, "");
-    if (step % 1000 != 0 && step != count) continue;
-    const absl::Status written = (*database)->Write(batch);
-    ASSERT_TRUE(written.ok()) << written;
-    batch.Clear();
+  constexpr int64_t kStepsOfEntry = 1000;
+  const auto journal = OpenJournal(/*holder=*/true);
+  for (int64_t first = 1; first <= count; first += kStepsOfEntry) {
+    storage::Facts facts;
+    for (int64_t step = first; step <= std::min(count, first + kStepsOfEntry - 1); ++step) {
+      std::array<uint8_t, 16> attempt = {};
+      std::memcpy(attempt.data(), &step, sizeof(step));
+      storage::StepRecord record;
+      record.info.step = step;
+      record.info.attempt = storage::ToHex(attempt);
+      record.info.sequence = static_cast<uint64_t>(step);
+      record.info.created = absl::FromUnixSeconds(1'750'000'000 + step);
+      record.info.metrics = {{"loss", 1.0 + 1.0 / static_cast<double>(step)}, {"learning_rate", 1e-3}};
+      record.info.entry_count = 300;
+      record.info.logical_bytes = record.info.stored_bytes = uint64_t{1} << 30;
+      record.shards = {{.rank = 0, .file_bytes = uint64_t{1} << 30}};
+      facts.push_back(storage::StepFact{.record = std::move(record)});
+    }
+    const absl::Status recorded =
+        journal->Change([&](const storage::StepCatalog&) -> absl::StatusOr<storage::Facts> { return facts; });
+    ASSERT_TRUE(recorded.ok()) << recorded;
   }
 }
 
@@ -263,19 +269,23 @@ void TestStore::MakeShardNewer(int64_t step) const {
 void TestStore::MakeStoreNewer() const {
   const std::string path = directory_ + "/store.json";
   std::string text = ReadWhole(path);
-  const size_t format = text.find("\"format\":1");
+  const std::string now = "\"format\":" + std::to_string(storage::kStoreFormat);
+  const size_t format = text.find(now);
   ASSERT_NE(format, std::string::npos) << text;
-  text.replace(format, 10, "\"format\":2");
+  text.replace(format, now.size(), "\"format\":" + std::to_string(storage::kStoreFormat + 1));
   WriteWhole(path, text);
 }
 
-void TestStore::PutRecord(std::string_view key, std::string_view value) const {
-  auto database = storage::Database::Open(storage::PosixFileSystem(), storage::StoreLayout(directory_).manifest());
-  ASSERT_TRUE(database.ok()) << database.status();
-  rocksdb::WriteBatch batch;
-  batch.Put(rocksdb::Slice(key.data(), key.size()), rocksdb::Slice(value.data(), value.size()));
-  const absl::Status written = (*database)->Write(batch);
-  ASSERT_TRUE(written.ok()) << written;
+void TestStore::AppendFact(const std::string& bytes) const {
+  const auto journal = storage::Journal::Open(storage::PosixFileSystem(), storage::StoreLayout(directory_).journal(),
+                                              storage::JournalPlace());
+  ASSERT_TRUE(journal.ok()) << journal.status();
+  const absl::Status looked = (*journal)->Look([](const storage::KnownEntry&, bool) {});
+  ASSERT_TRUE(looked.ok()) << looked;
+  const storage::Appended appended =
+      (*journal)->Append({.kind = storage::AppendDraft::Kind::kAnybody, .facts = {bytes}},
+                         [](const storage::JournalView&) { return absl::OkStatus(); });
+  ASSERT_TRUE(appended.ok()) << appended.status;
 }
 
 void TestStore::RemoveShard(int64_t step) const { ASSERT_TRUE(fs::remove(ShardPath(step))); }
@@ -284,16 +294,21 @@ void TestStore::RemoveStep(int64_t step) const {
   ASSERT_GT(fs::remove_all(fs::path(ShardPath(step)).parent_path()), 0);
 }
 
-void TestStore::DamageManifest() const { WriteWhole(directory_ + "/manifest/CURRENT", "no manifest here\n"); }
-
-void TestStore::DamagePhases(int64_t step) const {
-  auto database = storage::Database::Open(storage::PosixFileSystem(), directory_ + "/manifest");
-  ASSERT_TRUE(database.ok()) << database.status();
-  rocksdb::WriteBatch batch;
-  batch.Put(storage::PhasesKey(step), "{}");
-  const absl::Status written = (*database)->Write(batch);
-  ASSERT_TRUE(written.ok()) << written;
+std::string TestStore::EntryPath(uint64_t number) const {
+  return storage::JournalFiles(storage::PosixFileSystem(), storage::StoreLayout(directory_).journal()).PathOf(number);
 }
+
+uint64_t TestStore::LastEntry() const {
+  const auto highest =
+      storage::JournalFiles(storage::PosixFileSystem(), storage::StoreLayout(directory_).journal()).Highest();
+  EXPECT_TRUE(highest.ok()) << highest.status();
+  return highest.value_or(0);
+}
+
+// Its magic may be another version's; the bytes behind it are checked.
+void TestStore::DamageJournal() const { FlipByte(EntryPath(1), ReadWhole(EntryPath(1)).size() / 2); }
+
+void TestStore::RemoveIndex() const { ASSERT_GT(fs::remove_all(storage::StoreLayout(directory_).index()), 0); }
 
 void TestStore::Restart() const {
   TestState state(5000);

@@ -15,6 +15,7 @@
 
 namespace tidemark::storage {
 class Store;
+class StoreJournal;
 }  // namespace tidemark::storage
 
 namespace tidemark::inspect {
@@ -60,10 +61,8 @@ class TestStore {
   // The step gets the record of a save that failed, because its file could not grow. The store has a step before.
   void SaveInVain(int64_t step) const;
 
-  // A worker leaves this report on the step, which nobody has taken in yet.
+  // A worker reports on the step.
   void Deliver(int64_t step, const Evaluation& evaluation) const;
-  // A trainer takes in what workers have left.
-  void TakeInReports() const;
   // The step's files go and its record stays, as retention does it.
   void Delete(int64_t step, const std::string& reason) const;
   // The record of a step that was only evaluated.
@@ -72,8 +71,10 @@ class TestStore {
   void RecordWithoutFiles(int64_t count) const;
   // What a reader says of a step. Fails the test if it says nothing.
   StepInfo Info(int64_t step) const;
-  // Changes what the manifest says of a step.
+  // Changes what is recorded of a step.
   void Update(int64_t step, const std::function<void(StepInfo&)>& change) const;
+  // Records the best modes of metrics, as a trainer does.
+  void RecordBestModes(const std::map<std::string, BestMode, std::less<>>& modes) const;
 
   // A byte in the middle of the chunks of the step's shard is changed: those of 'model.weight'.
   void DamageChunk(int64_t step) const;
@@ -82,15 +83,19 @@ class TestStore {
   // The same as the store would if it was written by a newer version.
   void MakeShardNewer(int64_t step) const;
   void MakeStoreNewer() const;
-  // Puts a record into the manifest as it is, under a key as it is.
-  void PutRecord(std::string_view key, std::string_view value) const;
-  // The record of the store, as a newer version would write it.
-  void MakeManifestNewer() const { PutRecord("store", R"({"version":99})"); }
+  // Appends an entry to the journal that has these bytes for a fact.
+  void AppendFact(const std::string& bytes) const;
+  // A fact as a newer version would write it: nothing after it can be read.
+  void MakeJournalNewer() const { AppendFact("\x01\x63"); }
   void RemoveShard(int64_t step) const;
   void RemoveStep(int64_t step) const;
-  void DamageManifest() const;
-  // What the manifest has of the phases of the step's save is of no use any more.
-  void DamagePhases(int64_t step) const;
+  // A byte of the first entry is changed. The index stays, as it is after a bit has flipped on the disk.
+  void DamageJournal() const;
+  void RemoveIndex() const;
+  // The path of an entry's file.
+  std::string EntryPath(uint64_t number) const;
+  // The number of the last entry.
+  uint64_t LastEntry() const;
   // What a trainer does that starts again: it finds what is lost, and by restoring what is damaged.
   void Restart() const;
 
@@ -103,6 +108,8 @@ class TestStore {
  private:
   // Opens it the way a checkpointer does.
   std::unique_ptr<storage::Store> OpenStore() const;
+  // Opens the journal as a holder does, whom no fact is refused, or as a worker does.
+  std::unique_ptr<storage::StoreJournal> OpenJournal(bool holder) const;
   static void SaveWith(AsyncCheckpointer& checkpointer, const std::vector<int64_t>& steps, const SaveOptions& options,
                        int64_t elements);
 

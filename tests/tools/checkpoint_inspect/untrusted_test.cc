@@ -32,12 +32,12 @@ const auto kNothingOfItsOwn =
     testing::AnyOf("", MatchesRegex("checkpoint-inspect: warning: this kernel has no [^\n]*\n"));
 
 // What opening RocksDB would stumble over: its folder is a fifo.
-void TakeManifest(const TestStore& store) {
-  std::filesystem::remove_all(store.directory() + "/manifest");
-  ASSERT_EQ(mkfifo((store.directory() + "/manifest").c_str(), 0600), 0);
+void TakeIndex(const TestStore& store) {
+  std::filesystem::remove_all(store.directory() + "/index");
+  ASSERT_EQ(mkfifo((store.directory() + "/index").c_str(), 0600), 0);
 }
 
-TEST_F(Untrusted, EveryCommandWorksWithoutTheManifest) {
+TEST_F(Untrusted, EveryCommandSaysTheSameWithoutTheIndex) {
   TestStore store;
   store.Save({1, 2}, {.metrics = {{"loss", 0.5}}, .user_metadata = R"({"run": "a"})"});
   store.Deliver(2, {.evaluator = "validation", .worker = "w", .metrics = {{"loss", 0.25}}});
@@ -49,7 +49,7 @@ TEST_F(Untrusted, EveryCommandWorksWithoutTheManifest) {
   const std::vector<std::vector<std::string>> commands = {
       {"ls", "--json"},
       {"ls", "--all", "--last", "1", "--json"},
-      {"verify", "--json"},
+      {"verify"},
       {"verify", "latest", "--read-data=50%", "--seed", "1", "--json"},
       {"history", "--json"},
       {"history", "validation/loss", "loss", "--json"},
@@ -67,10 +67,9 @@ TEST_F(Untrusted, EveryCommandWorksWithoutTheManifest) {
     EXPECT_NE(trusted.back().out, "") << trusted.back().err;
   }
   const json stats = run({"stats"});
-  json show = run({"show", "latest"});
+  const json show = run({"show", "latest"});
   EXPECT_THAT(show["phases"], Not(IsEmpty()));
-  show["phases"] = json::array();  // which only a manifest knows
-  TakeManifest(store);
+  TakeIndex(store);
   for (size_t i = 0; i < commands.size(); ++i) {
     std::vector<std::string> command = commands[i];
     SCOPED_TRACE(testing::PrintToString(command));
@@ -84,8 +83,17 @@ TEST_F(Untrusted, EveryCommandWorksWithoutTheManifest) {
   EXPECT_EQ(run({"--untrusted", "show", "latest"}), show);
   const json untrusted_stats = run({"--untrusted", "stats"});
   for (const char* field : {"states", "growth"}) EXPECT_EQ(untrusted_stats[field], stats[field]) << field;
-  // And without the flag that manifest is a problem.
-  EXPECT_EQ(RunInspect({"--store", store.directory(), "ls"}).exit_code, 3);
+  EXPECT_EQ(run({"--untrusted", "verify"})["index"], nullptr);
+}
+
+TEST_F(Untrusted, ReadsTheShardsIfTheJournalIsDamaged) {
+  TestStore store;
+  store.Save({1, 2});
+  store.DamageJournal();
+  const Finished ls = RunInspect({"--store", store.directory(), "--untrusted", "ls"});
+  EXPECT_EQ(ls.exit_code, 3);
+  EXPECT_THAT(ls.out, HasSubstr(" committed "));
+  EXPECT_THAT(ls.err, HasSubstr("the journal cannot be read"));
 }
 
 TEST_F(Untrusted, SaysNothingOfItsOwnWhereTheKernelHasAllOfIt) {
@@ -122,6 +130,7 @@ TEST_F(Untrusted, NamesTheStepsThatItCannotRead) {
   TestStore store;
   store.Save({1, 2});
   store.DamageIndex(2);
+  store.DamageJournal();
   const Finished ls = RunInspect({"--store", store.directory(), "--untrusted", "ls"});
   EXPECT_THAT(ls.err, AllOf(HasSubstr("not listed, because it could not be read: 0000000002-"), HasSubstr("index")));
 }
@@ -139,10 +148,15 @@ TEST_F(Untrusted, ReachesAStoreThroughALinkOfTheUsersOwnAndNoneOfTheStores) {
   EXPECT_EQ(verify.exit_code, 0) << verify.out << verify.err;
   std::filesystem::rename(store.directory() + "/steps", store.directory() + "/elsewhere");
   std::filesystem::create_directory_symlink("elsewhere", store.directory() + "/steps");
-  const Finished through = RunInspect({"--store", link, "--untrusted", "ls"});
-  EXPECT_EQ(through.exit_code, 10);
-  EXPECT_EQ(through.out, "");
-  EXPECT_THAT(through.err, HasSubstr("/steps is a link"));
+  const Finished through = RunInspect({"--store", link, "--untrusted", "verify", "1"});
+  EXPECT_NE(through.exit_code, 0);
+  EXPECT_THAT(through.out, HasSubstr("/steps is a link"));
+  std::filesystem::rename(store.directory() + "/journal", store.directory() + "/another");
+  std::filesystem::create_directory_symlink("another", store.directory() + "/journal");
+  const Finished journal = RunInspect({"--store", link, "--untrusted", "journal"});
+  EXPECT_NE(journal.exit_code, 0);
+  EXPECT_EQ(journal.out, "");
+  EXPECT_THAT(journal.err, HasSubstr("/steps is a link"));
   std::filesystem::remove(link);
 }
 
@@ -159,10 +173,10 @@ TEST(OpenUntrusted, ReadsEntriesAsOpenDoes) {
   TestStore store;
   store.Save({1});
   const auto trusted = StoreReader::Open(store.directory());
-  TakeManifest(store);
+  TakeIndex(store);
   const auto reader = StoreReader::OpenUntrusted(store.directory());
   ASSERT_TRUE(reader.ok()) << reader.status();
-  EXPECT_TRUE((*reader)->manifest_problem().ok());
+  EXPECT_TRUE((*reader)->journal_problem().ok());
   EXPECT_EQ((*reader)->store_id(), (*trusted)->store_id());
   EXPECT_EQ((*reader)->ReadEntry(1, "model.weight").value(), (*trusted)->ReadEntry(1, "model.weight").value());
   EXPECT_TRUE((*reader)->Refresh().ok());

@@ -7,7 +7,9 @@
 
 #include <cerrno>
 #include <functional>
+#include <set>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "fmt/format.h"
@@ -51,7 +53,11 @@ class Walk {
   // Of `name` in `parent` and everything beneath.
   uint64_t BytesOf(int parent, const std::string& name, const struct stat& info, int depth = 1) {
     uint64_t bytes = static_cast<uint64_t>(info.st_blocks) * kBlockBytes;
-    if (!S_ISDIR(info.st_mode)) return bytes;
+    if (!S_ISDIR(info.st_mode)) {
+      // A segment of the journal has thousands of names.
+      const bool is_counted = info.st_nlink > 1 && !linked_.emplace(info.st_dev, info.st_ino).second;
+      return is_counted ? 0 : bytes;
+    }
     const UniqueFd directory(openat(parent, name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     if (!directory.valid() && errno == ENOENT) return bytes;
     const bool listed = directory.valid() && depth < kDepthMax &&
@@ -66,6 +72,7 @@ class Walk {
 
  private:
   size_t unread_ = 0;
+  std::set<std::pair<dev_t, ino_t>> linked_;  // files of several names that have been counted
 };
 
 void AddSteps(int store, const struct stat& info, const std::set<std::string>& step_folders, Walk& walk,
@@ -81,9 +88,10 @@ void AddSteps(int store, const struct stat& info, const std::set<std::string>& s
 
 uint64_t& PlaceOf(std::string_view name, DiskUsage& usage) {
   if (name == "quarantine") return usage.quarantine;
-  if (name == "manifest") return usage.manifest;
-  if (name.starts_with("manifest.broken-")) return usage.broken_manifests;
-  if (name == "disk-reserve" || name == "retired.tmk") return usage.reserve;
+  if (name == "journal") return usage.journal;
+  if (name == "index") return usage.index;
+  if (name.starts_with("journal.broken-") || name.starts_with("manifest.broken-")) return usage.broken_journals;
+  if (name == "retired.tmk") return usage.retired;
   return usage.other;
 }
 

@@ -13,18 +13,21 @@
 
 namespace tidemark::inspect {
 
-// Bytes of blocks that are allocated (st_blocks), those of directories included.
+// Bytes of blocks that are allocated (st_blocks), those of directories included. A file of several names counts once.
 struct DiskUsage {
   uint64_t steps = 0;           // folders of the attempts that the records name
   uint64_t other_attempts = 0;  // the others in steps/: of deleted or replaced steps, or of a save that is on its way
   uint64_t quarantine = 0;
-  uint64_t manifest = 0;
-  uint64_t broken_manifests = 0;  // manifest.broken-*
-  uint64_t reserve = 0;           // disk-reserve, and the retired shard
-  uint64_t other = 0;             // everything else, be it the store's or not
-  size_t unread = 0;              // directories that could not be looked into; that they are gone by now does not count
+  uint64_t journal = 0;
+  uint64_t index = 0;
+  uint64_t broken_journals = 0;  // journal.broken-*, and manifest.broken-* of the first format
+  uint64_t retired = 0;          // the retired shard
+  uint64_t other = 0;            // everything else, be it the store's or not
+  size_t unread = 0;             // directories that could not be looked into; that they are gone by now does not count
 
-  uint64_t total() const { return steps + other_attempts + quarantine + manifest + broken_manifests + reserve + other; }
+  uint64_t total() const {
+    return steps + other_attempts + quarantine + journal + index + broken_journals + retired + other;
+  }
 };
 
 struct FileSystemRoom {

@@ -114,6 +114,20 @@ class TrialFolder {
     return status.ok() ? files_.SyncDirectory(path_) : status;
   }
 
+  // As each entry of the journal gets its name. `to` is not there yet.
+  absl::Status RenameToNew(std::string_view from, std::string_view to) const {
+    absl::Status status = files_.RenameToNew(Path(from), Path(to));
+    if (status.ok()) status = Write(from);
+    if (!status.ok()) return status;
+    const absl::Status second = files_.RenameToNew(Path(from), Path(to));
+    if (second.ok()) return absl::InternalError(fmt::format("rename {}: it took a name that exists", Path(from)));
+    return absl::IsAlreadyExists(second) ? absl::OkStatus() : second;
+  }
+
+  absl::Status HardLink(std::string_view name, std::string_view new_name) const {
+    return files_.HardLink(Path(name), Path(new_name));
+  }
+
   absl::Status Lock() const {
     const absl::StatusOr<std::unique_ptr<storage::FileLock>> lock = files_.TryLock(Path("LOCK"));
     if (!lock.ok()) return lock.status();
@@ -192,6 +206,10 @@ PlaceFacts LookAtPlace(FileSystem& files, const std::string& directory) {
   if (!facts.writable.ok()) return facts;
   facts.durable_names = folder.Write("second");
   if (facts.durable_names.ok()) facts.durable_names = folder.Rename("second", "first");
+  facts.new_names = folder.Write("third");
+  if (facts.new_names.ok()) facts.new_names = folder.RenameToNew("third", "taken");
+  facts.hard_links = folder.Write("file");
+  if (facts.hard_links.ok()) facts.hard_links = folder.HardLink("file", "link");
   facts.locks = folder.Lock();
 
   const absl::StatusOr<std::unique_ptr<TrialFile>> file = TrialFile::Create(files, facts.directory);

@@ -44,6 +44,8 @@ struct PlaceFacts {
   absl::Status writable;  // a directory and a file in it can be made and written
   // The rest means nothing unless that is so.
   absl::Status durable_names;   // a rename replaces, and directories can be synced
+  absl::Status new_names;       // a name that exists is not taken, so of several appends to the journal one gets it
+  absl::Status hard_links;      // a file can have several names
   absl::Status locks;           // a file can be locked, and that keeps another out
   absl::Status allocate;        // blocks can be allocated ahead
   bool direct = false;          // there is O_DIRECT

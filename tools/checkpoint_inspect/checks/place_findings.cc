@@ -224,6 +224,13 @@ std::vector<Finding> JudgePlace(const PlaceFacts& facts, const std::string& aske
   findings.push_back(JudgeNeed("durable names", facts.durable_names,
                                "rename replaces a file, and directories can be synced",
                                "a commit would not be atomic: use another file system"));
+  findings.push_back(JudgeNeed("new names", facts.new_names, "a rename can refuse a name that exists",
+                               "two processes could write over each other's records: use another file system"));
+  findings.push_back(facts.hard_links.ok()
+                         ? Finding{"hard links", Verdict::kOk, "yes", ""}
+                         : Finding{"hard links", Verdict::kSlow, Message(facts.hard_links),
+                                   "the journal's entries stay files of their own, so a store of very many saves opens "
+                                   "slowly: use ext4 or xfs"});
   findings.push_back(
       JudgeNeed("locks", facts.locks, "flock excludes other processes",
                 "two trainers could write one store: mount the file system with locks, or use another one"));

@@ -32,7 +32,7 @@ struct Finding {
 };
 
 // Descriptors that a process needs: those of a shard's references (kFileReferencesWrittenMax), and about as many for
-// the manifest, evaluators and the trainer's own.
+// the index, evaluators and the trainer's own.
 inline constexpr uint64_t kOpenFilesMin = 256;
 
 // Less is slow. A single magnetic disk writes as fast, and at this rate 10 GiB take 100 seconds.
@@ -41,7 +41,7 @@ inline constexpr double kBytesPerSecondMin = 100 * (1 << 20);
 // More is slow: a commit waits for a handful of syncs, and so do a report and a pin.
 inline constexpr absl::Duration kSyncMax = absl::Milliseconds(50);
 
-// An empty store takes less: the reserve, the manifest's first files and a small shard.
+// An empty store takes less: the journal's spare files, the index's first files and a small shard.
 inline constexpr uint64_t kFreeBytesMin = 4 << 20;
 inline constexpr uint64_t kFreeInodesMin = 64;
 

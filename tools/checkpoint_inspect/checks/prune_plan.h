@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "storage/manifest/retention_plan.h"
+#include "storage/retention/retention_plan.h"
 #include "tidemark/retention.h"
 #include "tidemark/step_info.h"
 

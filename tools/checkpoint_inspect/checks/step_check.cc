@@ -72,8 +72,8 @@ StepCheck CheckStep(StoreReader& reader, const StepInfo& info, const VerifyOptio
     const bool deleted = now.ok() && now->state == StepState::kDeleted;
     if (now.ok() && now->attempt == check.info.attempt && !deleted) return check;
   }
-  // Without a manifest, a step that cannot be found is one whose index is damaged.
-  if (!now.ok() && reader.manifest_problem().ok()) return {.info = check.info, .result = CheckResult::kRemoved};
+  // Without a journal, a step that cannot be found is one whose index is damaged.
+  if (!now.ok() && reader.journal_problem().ok()) return {.info = check.info, .result = CheckResult::kRemoved};
   return check;
 }
 

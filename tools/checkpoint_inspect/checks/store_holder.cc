@@ -7,8 +7,8 @@
 #include "storage/io/draft_file_system.h"
 #include "storage/io/file_system.h"
 #include "storage/io/lock_note.h"
-#include "storage/manifest/store_layout.h"
 #include "storage/records/json_fields.h"
+#include "storage/store/store_layout.h"
 #include "tools/checkpoint_inspect/output/text.h"
 
 namespace tidemark::inspect {

@@ -55,7 +55,7 @@ Examples:
 
 Exit status:
   0 ok, 1 failure, 2 usage, 3 damaged but a valid step remains, 10 no store, 11 the store is in use,
-  12 nothing restorable, 13 integrity failure, 14 written by a newer version, 130 interrupted;
+  12 nothing restorable, 13 integrity failure, 14 written by another version, 130 interrupted;
   of diff: 0 the same, 1 different, 2 trouble)";
 
 // A store may hold any number of attempts that cannot be read.
@@ -69,13 +69,13 @@ struct OtherName {
   std::string_view given;
   std::string_view meant;
 };
-constexpr OtherName kOtherNames[] = {{"check", "verify"},     {"cleanup", "prune"}, {"completion", "completions"},
-                                     {"delete", "prune"},     {"df", "stats"},      {"du", "stats"},
-                                     {"forget", "prune"},     {"fsck", "verify"},   {"gc", "prune"},
-                                     {"help", "--help"},      {"info", "show"},     {"list", "ls"},
-                                     {"log", "history"},      {"man", "man-page"},  {"plot", "history --plot"},
-                                     {"remove", "prune"},     {"rm", "prune"},      {"version", "--version"},
-                                     {"watch", "ls --follow"}};
+constexpr OtherName kOtherNames[] = {{"check", "verify"},        {"cleanup", "prune"},    {"completion", "completions"},
+                                     {"delete", "prune"},        {"df", "stats"},         {"du", "stats"},
+                                     {"forget", "prune"},        {"fsck", "verify"},      {"gc", "prune"},
+                                     {"help", "--help"},         {"info", "show"},        {"list", "ls"},
+                                     {"log", "history"},         {"man", "man-page"},     {"manifest", "journal"},
+                                     {"plot", "history --plot"}, {"remove", "prune"},     {"rm", "prune"},
+                                     {"version", "--version"},   {"watch", "ls --follow"}};
 
 void NameUnread(Console& console, const std::vector<std::string>& unread) {
   for (size_t i = 0; i < std::min(unread.size(), kUnreadNamedMax); ++i) {
@@ -195,7 +195,7 @@ CommandLine::CommandLine()
       ->type_name("DIR");
   app_.add_flag("--json", json_, "Print JSON, see docs/checkpoint-inspect.md");
   app_.add_flag("--untrusted", untrusted_,
-                "The store may be malicious: read only its shards, not the manifest, in a sandbox");
+                "The store may be malicious: read it in a sandbox, and open no database of it");
   app_.set_version_flag("--version", "checkpoint-inspect " TIDEMARK_VERSION);
   app_.formatter(std::make_shared<HelpFormatter>());
   app_.footer(kFooter);
@@ -320,8 +320,8 @@ ExitCode WithStore(const Session& session, const std::function<ExitCode(const In
     console.Fail(reader.status());
     return OpenExitCode(reader.status());
   }
-  if (const absl::Status& problem = (*reader)->manifest_problem(); !problem.ok()) {
-    console.Warn(fmt::format("the manifest cannot be read, so the steps are read from the shards: {}",
+  if (const absl::Status& problem = (*reader)->journal_problem(); !problem.ok()) {
+    console.Warn(fmt::format("the journal cannot be read, so the steps are read from the shards: {}",
                              std::string(problem.message())));
   }
   NameUnread(console, (*reader)->unread());

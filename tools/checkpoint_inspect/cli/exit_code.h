@@ -14,7 +14,7 @@ enum class ExitCode : int {
   kLocked = 11,             // somebody else has the store open, and this needs it
   kNothingRestorable = 12,  // no step is committed
   kIntegrity = 13,          // the step asked for is damaged, or no valid step remains
-  kNewerFormat = 14,        // written by a newer version
+  kNewerFormat = 14,        // written by a newer version, or by one of the first format that was not converted yet
   kInterrupted = 130,       // by Ctrl-C; nothing half-written is left
 
   // Of diff, which has no other numbers but kOk: the same as those of diff(1).

@@ -3,19 +3,19 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
-#include <numeric>
-#include <set>
+#include <optional>
 #include <utility>
 
 #include "absl/time/clock.h"
 #include "fmt/format.h"
 #include "storage/io/file_system.h"
 #include "storage/io/link_free_path.h"
-#include "storage/manifest/request_inbox.h"
-#include "storage/manifest/retention.h"
-#include "storage/manifest/store.h"
-#include "storage/records/tag.h"
+#include "storage/retention/retention.h"
+#include "storage/store/step_changes.h"
+#include "storage/store/store.h"
+#include "storage/store/store_journal.h"
 #include "tools/checkpoint_inspect/checks/store_holder.h"
 #include "tools/checkpoint_inspect/checks/store_owner.h"
 #include "tools/checkpoint_inspect/cli/interrupt.h"
@@ -25,9 +25,7 @@
 namespace tidemark::inspect {
 namespace {
 
-using storage::StoreRequest;
-
-// A look at the inbox costs a system call for each request; a try of the lock reads store.json and syncs folders.
+// A look at the journal costs a system call; a try of the lock reads store.json and syncs folders.
 constexpr absl::Duration kLookInterval = absl::Milliseconds(20);
 constexpr absl::Duration kLockInterval = absl::Milliseconds(500);
 
@@ -55,193 +53,256 @@ absl::Status RemoveFiles(storage::Retention& retention) {
 }
 
 absl::Status CheckReadable(const StoreReader& reader) {
-  if (reader.manifest_problem().ok()) return absl::OkStatus();
-  return absl::DataLossError(
-      fmt::format("nothing was changed, because the manifest cannot be read: {}; run repair first",
-                  Text(reader.manifest_problem())));
+  if (reader.journal_problem().ok()) return absl::OkStatus();
+  return absl::DataLossError(fmt::format(
+      "nothing was changed, because the journal cannot be read: {}; run repair first", Text(reader.journal_problem())));
 }
 
-// Carries out the requests in the inbox, and those in `own`, which are not in it. Returns an answer for each of `own`.
-// kUnavailable: another process holds the store.
-absl::StatusOr<std::vector<Answer>> TakeIn(Console& console, const std::string& directory,
-                                           const std::vector<StoreRequest>& own) {
-  storage::FileSystem& files = storage::PosixFileSystem();
-  const auto warn = [&console](std::string_view line) { console.Warn(line); };
-  absl::StatusOr<std::unique_ptr<storage::Store>> store = OpenStore(console, directory);
-  if (!store.ok()) return store.status();
-  storage::Retention retention(files, **store, {}, warn);
-  std::vector<Answer> answers(own.size(),
-                              {.outcome = Answer::Outcome::kRefused, .reason = "the step's pin cannot be read"});
-  std::vector<size_t> places(own.size());  // of those that are left
-  std::iota(places.begin(), places.end(), size_t{0});
-  std::set<std::string> warned;
-  absl::Status error;
-  for (;;) {
-    std::vector<StoreRequest> left;
-    for (const size_t place : places) left.push_back(own[place]);
-    storage::RequestsTaken taken =
-        storage::TakeInRequests(files, **store, retention, {.own = left, .warn = warn, .warned = &warned});
-    std::vector<size_t> still;
-    for (size_t i = 0; i < places.size(); ++i) {
-      if (taken.own_done.contains(i)) {
-        answers[places[i]] = {};
-      } else if (const auto why = taken.own_refused.find(i); why != taken.own_refused.end()) {
-        answers[places[i]].reason = why->second;
-      } else {
-        still.push_back(places[i]);
+// What makes a pin or tag as it was asked.
+absl::StatusOr<storage::Facts> FactsOf(const storage::StepCatalog& catalog, const Request& request) {
+  switch (request.kind) {
+    case Request::Kind::kPin:
+      return storage::PinFacts(catalog, request.step, request.text, request.attempt);
+    case Request::Kind::kUnpin:
+      return storage::UnpinFacts(catalog, request.step, request.attempt);
+    case Request::Kind::kTag:
+      return storage::TagFacts(catalog, request.step, request.text, request.attempt);
+    case Request::Kind::kUntag:
+      return storage::UntagFacts(catalog, request.step, request.text, request.attempt);
+    case Request::Kind::kDelete:
+      break;
+  }
+  return absl::InternalError("a deletion is no fact of a pin");
+}
+
+// The error is of the request, and another one may fare better.
+bool IsRefusal(const absl::Status& status) { return absl::IsNotFound(status) || absl::IsOutOfRange(status); }
+
+// What is asked in one call.
+class Asking {
+ public:
+  Asking(const Invocation& invocation, const std::vector<Request>& requests)
+      : console_(invocation.console),
+        directory_(storage::FollowLinks(invocation.directory)),
+        store_id_(*storage::FromHex(invocation.reader.store_id())),
+        layout_(directory_),
+        requests_(requests),
+        answers_(requests.size()) {}
+
+  absl::StatusOr<std::vector<Answer>> Run(absl::Duration wait) {
+    absl::StatusOr<std::unique_ptr<storage::StoreJournal>> journal =
+        storage::StoreJournal::Open(storage::PosixFileSystem(), layout_, store_id_,
+                                    {.warn = [this](std::string_view line) { console_.Warn(line); }});
+    if (!journal.ok()) return journal.status();
+    journal_ = *std::move(journal);
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      if (requests_[i].kind == Request::Kind::kDelete) {
+        deletions_.push_back(i);
+      } else if (absl::Status status = ChangePin(i); !status.ok()) {
+        return status;
       }
     }
-    const bool moved = still.size() < places.size() || !taken.done.empty() || taken.refused > 0;
-    places = std::move(still);
-    error = taken.error;
-    if (!error.ok() || !moved) break;
-  }
-  // Without a rule it removes the files of what was deleted, and nothing else. Also after an error, which may be for
-  // want of the room that this makes.
-  if (absl::Status removed = RemoveFiles(retention); !removed.ok()) return removed;
-  if (error.ok()) return answers;
-  if (own.empty() || !places.empty()) return error;
-  console.Warn(fmt::format("requests of other processes could not all be carried out: {}", Text(error)));
-  return answers;
-}
-
-// The files of requests that have been delivered and not taken in.
-class Delivered {
- public:
-  explicit Delivered(storage::FileSystem& files) : files_(files) {}
-
-  absl::Status Add(const storage::StoreLayout& layout, const StoreRequest& request) {
-    absl::StatusOr<std::string> path = DeliverRequest(files_, layout, request);
-    if (path.ok()) paths_.push_back(*std::move(path));
-    return path.status();
+    if (deletions_.empty()) return answers_;
+    absl::Status status = Delete();
+    if (absl::IsUnavailable(status)) status = AskHolder(wait);
+    if (!status.ok()) return status;
+    return answers_;
   }
 
-  absl::StatusOr<bool> IsWaiting(size_t request) const {
-    absl::StatusOr<storage::FileType> type = files_.TypeOf(paths_[request]);
-    if (absl::IsNotFound(type.status())) return false;
-    if (!type.ok()) return type.status();
-    return true;
+ private:
+  absl::Status ChangePin(size_t i) {
+    absl::Status status =
+        journal_->Change([&](const storage::StepCatalog& catalog) { return FactsOf(catalog, requests_[i]); });
+    if (!IsRefusal(status)) return status;
+    answers_[i] = {.outcome = Answer::Outcome::kRefused, .reason = Text(status)};
+    return absl::OkStatus();
   }
 
-  absl::StatusOr<bool> AnyIsWaiting() const {
-    for (size_t i = 0; i < paths_.size(); ++i) {
-      absl::StatusOr<bool> waiting = IsWaiting(i);
-      if (!waiting.ok() || *waiting) return waiting;
+  // kUnavailable: another process holds the store. `asked`: requests of this process, which are answered as well.
+  absl::Status Delete(const std::map<size_t, std::string>& asked = {}) {
+    absl::StatusOr<std::unique_ptr<storage::Store>> store = OpenStore(console_, directory_);
+    if (!store.ok()) return store.status();
+    storage::Retention retention(storage::PosixFileSystem(), **store, {},
+                                 [this](std::string_view line) { console_.Warn(line); });
+    std::vector<size_t> left;
+    for (const size_t i : deletions_) {
+      const absl::StatusOr<bool> is_deleted = IsDeleted((*store)->catalog(), requests_[i]);
+      if (!is_deleted.ok()) return is_deleted.status();
+      answers_[i] = {};
+      if (!*is_deleted) left.push_back(i);
+    }
+    for (bool more = !left.empty(); more;) {
+      std::vector<storage::Retention::Unwanted> unwanted;
+      for (const size_t i : left) {
+        unwanted.push_back({.step = requests_[i].step, .attempt = requests_[i].attempt, .reason = requests_[i].text});
+      }
+      const absl::StatusOr<storage::Retention::DeleteResult> result = retention.LetGo(unwanted, {});
+      if (!result.ok()) return result.status();
+      std::vector<size_t> still;
+      for (size_t place = 0; place < left.size(); ++place) {
+        Answer& answer = answers_[left[place]];
+        if (const auto why = result->kept.find(place); why != result->kept.end()) {
+          answer = {.outcome = Answer::Outcome::kRefused, .reason = why->second};
+        } else if (!result->deleted.contains(place)) {
+          still.push_back(left[place]);
+        }
+      }
+      more = result->more && still.size() < left.size();
+      left = std::move(still);
+    }
+    for (const size_t i : left) answers_[i] = {.outcome = Answer::Outcome::kRefused, .reason = "it has changed since"};
+    for (const auto& [i, id] : asked) {
+      if (absl::Status answered = (*store)->Answer(id, answers_[i].reason); !answered.ok()) return answered;
+    }
+    return RemoveFiles(retention);
+  }
+
+  static absl::StatusOr<bool> IsDeleted(const storage::StepCatalog& catalog, const Request& request) {
+    const absl::StatusOr<std::optional<storage::StepRecord>> record = catalog.Find(request.step);
+    if (!record.ok()) return record.status();
+    return record->has_value() && (*record)->info.state == StepState::kDeleted &&
+           (*record)->info.attempt == storage::ToHex(request.attempt.bytes);
+  }
+
+  absl::Status AskHolder(absl::Duration wait) {
+    std::string holder = StoreHolder(directory_);
+    if (holder.empty()) holder = "the process that holds the store";
+    console_.Note(fmt::format("asking {} to do it", holder));
+    char host[256] = "unknown";
+    gethostname(host, sizeof(host) - 1);
+    const std::string asker = fmt::format("pid {} on {}, user {}", getpid(), host, ThisUser());
+    std::map<size_t, std::string> ids;
+    for (const size_t i : deletions_) {
+      const storage::DeletionRequestFact request{.id = storage::ToHex(storage::RandomBytes16()),
+                                                 .step = requests_[i].step,
+                                                 .attempt = storage::ToHex(requests_[i].attempt.bytes),
+                                                 .reason = requests_[i].text,
+                                                 .asker = asker,
+                                                 .asked = absl::Now()};
+      absl::Status status = journal_->Change(
+          [&](const storage::StepCatalog& catalog) { return storage::DeletionRequestFacts(catalog, request); });
+      if (IsRefusal(status)) {
+        answers_[i] = {.outcome = Answer::Outcome::kRefused, .reason = Text(status)};
+        continue;
+      }
+      if (!status.ok()) return status;
+      ids.emplace(i, request.id);
+    }
+    const absl::StatusOr<bool> is_done = Await(ids, wait);
+    if (!is_done.ok()) return is_done.status();
+    if (*is_done) return absl::OkStatus();
+    for (const auto& [i, id] : ids) Judge(i, id, holder);
+    return absl::OkStatus();
+  }
+
+  // Until all requests are answered, or the time is over. Tries the lock now and then, because the holder may end: true
+  // if this process has done it then.
+  absl::StatusOr<bool> Await(const std::map<size_t, std::string>& ids, absl::Duration wait) {
+    const absl::Time deadline = absl::Now() + wait;
+    absl::Time next_try = absl::Now() + kLockInterval;
+    for (;;) {
+      if (IsInterrupted()) {
+        if (absl::Status status = Withdraw(ids); !status.ok()) return status;
+        return absl::CancelledError("interrupted; requests that the trainer has not answered yet are withdrawn");
+      }
+      if (absl::Status status = journal_->Look().status(); !status.ok()) return status;
+      const absl::StatusOr<bool> waiting = AnyIsOpen(ids);
+      if (!waiting.ok()) return waiting.status();
+      const absl::Time now = absl::Now();
+      if (!*waiting || now >= deadline) return false;
+      if (now >= next_try) {
+        const absl::Status done = Delete(ids);
+        if (done.ok()) return true;
+        if (!absl::IsUnavailable(done)) return done;
+        next_try = now + kLockInterval;
+      }
+      absl::SleepFor(std::min(kLookInterval, deadline - now));
+    }
+  }
+
+  // Answers those that are open, so that the holder does not carry them out.
+  absl::Status Withdraw(const std::map<size_t, std::string>& ids) {
+    return journal_->Change([&](const storage::StepCatalog& catalog) -> absl::StatusOr<storage::Facts> {
+      const absl::StatusOr<std::vector<storage::DeletionRequestFact>> open = catalog.Requests();
+      if (!open.ok()) return open.status();
+      storage::Facts facts;
+      for (const storage::DeletionRequestFact& request : *open) {
+        const bool is_ours =
+            std::any_of(ids.begin(), ids.end(), [&](const auto& asked) { return asked.second == request.id; });
+        if (is_ours) facts.push_back(storage::AnswerFact{.id = request.id, .refused = "withdrawn"});
+      }
+      return facts;
+    });
+  }
+
+  absl::StatusOr<bool> IsOpen(const std::string& id) const {
+    const absl::StatusOr<std::vector<storage::DeletionRequestFact>> open = journal_->catalog().Requests();
+    if (!open.ok()) return open.status();
+    return std::any_of(open->begin(), open->end(),
+                       [&](const storage::DeletionRequestFact& request) { return request.id == id; });
+  }
+
+  absl::StatusOr<bool> AnyIsOpen(const std::map<size_t, std::string>& ids) const {
+    for (const auto& [i, id] : ids) {
+      const absl::StatusOr<bool> open = IsOpen(id);
+      if (!open.ok() || *open) return open;
     }
     return false;
   }
 
-  void Withdraw() {
-    for (const std::string& path : paths_) files_.RemoveFile(path).IgnoreError();
+  // By what is recorded of the step.
+  void Judge(size_t i, const std::string& id, const std::string& holder) {
+    const Request& request = requests_[i];
+    const absl::StatusOr<std::optional<storage::StepRecord>> record = journal_->catalog().Find(request.step);
+    const bool is_it =
+        record.ok() && record->has_value() && (*record)->info.attempt == storage::ToHex(request.attempt.bytes);
+    if (is_it && (*record)->info.state == StepState::kDeleted) {
+      answers_[i] = {};
+    } else if (IsOpen(id).value_or(true)) {
+      answers_[i] = {.outcome = Answer::Outcome::kHandedOver, .reason = "not answered yet; the request stays"};
+    } else {
+      const std::string why = is_it ? (*record)->info.kept : "another save has replaced it since";
+      answers_[i] = {.outcome = Answer::Outcome::kRefused, .reason = fmt::format("{} refused: {}", holder, why)};
+    }
   }
 
- private:
-  storage::FileSystem& files_;
-  std::vector<std::string> paths_;  // in the order of the requests
+  Console& console_;
+  const std::string directory_;
+  const storage::StoreId store_id_;
+  const storage::StoreLayout layout_;
+  const std::vector<Request>& requests_;
+  std::vector<Answer> answers_;
+  std::vector<size_t> deletions_;  // places of requests
+  std::unique_ptr<storage::StoreJournal> journal_;
 };
 
-// Until no request is in the inbox any more, or the time is over. Tries the lock now and then, for whoever holds it may
-// let go, or be nobody who looks into the inbox.
-absl::Status Await(Console& console, const std::string& directory, const Delivered& delivered, absl::Duration wait) {
-  const absl::Time deadline = absl::Now() + wait;
-  absl::Time next_try = absl::Now() + kLockInterval;
-  for (;;) {
-    if (IsInterrupted())
-      return absl::CancelledError("interrupted; requests that the trainer has not read yet are withdrawn");
-    absl::StatusOr<bool> waiting = delivered.AnyIsWaiting();
-    if (!waiting.ok()) return waiting.status();
-    const absl::Time now = absl::Now();
-    if (!*waiting || now >= deadline) return absl::OkStatus();
-    if (now >= next_try) {
-      const absl::Status taken = TakeIn(console, directory, /*own=*/{}).status();
-      if (!absl::IsUnavailable(taken)) return taken;
-      next_try = now + kLockInterval;
-    }
-    absl::SleepFor(std::min(kLookInterval, deadline - now));
+absl::Duration CheckWait(double seconds) {
+  // Said so that it is false of a NaN, too.
+  if (!(seconds >= 0 && seconds <= kWaitSecondsMax)) {
+    throw CLI::ValidationError(fmt::format("--wait: {} is not in [0, {}]", seconds, kWaitSecondsMax));
   }
-}
-
-// By what the store says of the step once the request is gone. `holder`: the process that took it in, or empty.
-Answer Judge(const StoreReader& reader, const StoreRequest& request, const std::string& holder) {
-  const absl::StatusOr<StepInfo> info = reader.FindStep(request.step);
-  const auto refused = [&](const std::string& why) {
-    return Answer{.outcome = Answer::Outcome::kRefused,
-                  .reason = holder.empty() ? why : fmt::format("{} refused: {}", holder, why)};
-  };
-  if (!info.ok()) return refused(Text(info.status()));
-  if (info->attempt != storage::ToHex(request.attempt.bytes)) return refused("another save has replaced it since");
-  bool done = false;
-  switch (request.kind) {
-    case StoreRequest::Kind::kPin:
-      done = info->pinned;
-      break;
-    case StoreRequest::Kind::kUnpin:
-      done = !info->pinned;
-      break;
-    case StoreRequest::Kind::kDelete:
-      done = info->state == StepState::kDeleted;
-      break;
-    case StoreRequest::Kind::kTag:
-      done = storage::HasTag(info->tags, request.text);
-      break;
-    case StoreRequest::Kind::kUntag:
-      done = !storage::HasTag(info->tags, request.text);
-      break;
-  }
-  if (done) return {};
-  if (info->state != StepState::kCommitted) return refused(fmt::format("it is {}", StepStateName(info->state)));
-  if (request.kind == StoreRequest::Kind::kDelete && !info->kept.empty()) return refused(info->kept);
-  if (request.kind == StoreRequest::Kind::kTag && info->tags.size() >= storage::kTagsPerStepMax) {
-    return refused(fmt::format("it has {} tags, the maximum", info->tags.size()));
-  }
-  return refused("its log says why");
-}
-
-// Of each request whether it is in the inbox still, or gone.
-absl::StatusOr<std::vector<Answer>> HandOver(const Invocation& invocation, const std::string& directory,
-                                             const std::vector<StoreRequest>& requests, absl::Duration wait) {
-  Delivered delivered(storage::PosixFileSystem());
-  absl::Status status;
-  for (const StoreRequest& request : requests) {
-    status = delivered.Add(storage::StoreLayout(directory), request);
-    if (!status.ok()) break;
-  }
-  if (status.ok()) status = Await(invocation.console, directory, delivered, wait);
-  if (!status.ok()) {
-    delivered.Withdraw();
-    return status;
-  }
-  // Asked before the record is: what is gone then is in there.
-  std::vector<Answer> answers(requests.size());
-  for (size_t i = 0; i < requests.size(); ++i) {
-    absl::StatusOr<bool> waiting = delivered.IsWaiting(i);
-    if (!waiting.ok()) return waiting.status();
-    if (!*waiting) continue;
-    answers[i] = {.outcome = Answer::Outcome::kHandedOver, .reason = "not read yet; the request waits in inbox/"};
-  }
-  return answers;
+  return absl::Seconds(seconds);
 }
 
 // What has been done where it has.
-std::string DeedText(const StoreRequest& request) {
+std::string DeedText(const Request& request) {
   switch (request.kind) {
-    case StoreRequest::Kind::kPin:
+    case Request::Kind::kPin:
       return request.text.empty() ? "pinned" : fmt::format("pinned ({})", Escape(request.text));
-    case StoreRequest::Kind::kUnpin:
+    case Request::Kind::kUnpin:
       return "unpinned";
-    case StoreRequest::Kind::kDelete:
+    case Request::Kind::kDelete:
       return "deleted";
-    case StoreRequest::Kind::kTag:
+    case Request::Kind::kTag:
       return "tagged " + request.text;
-    case StoreRequest::Kind::kUntag:
+    case Request::Kind::kUntag:
       return "untagged " + request.text;
   }
   return "";
 }
 
 // `done`: what to say where it has been; empty: by its kind.
-std::string AnswerText(const Console& console, const StoreRequest& request, const Answer& answer,
-                       const std::string& done) {
+std::string AnswerText(const Console& console, const Request& request, const Answer& answer, const std::string& done) {
   const std::string deed = DeedText(request);
   if (answer.outcome == Answer::Outcome::kDone) {
     return fmt::format("step {}: {}\n", request.step, console.Paint(done.empty() ? deed : done, Colour::kGood));
@@ -252,42 +313,26 @@ std::string AnswerText(const Console& console, const StoreRequest& request, cons
 
 }  // namespace
 
-StoreRequest NewRequest(const StoreReader& reader, StoreRequest::Kind kind, const StepInfo& info, std::string text) {
-  char host[256] = "unknown";
-  gethostname(host, sizeof(host) - 1);
-  return {.kind = kind,
-          .store = storage::StoreId{*storage::FromHex(reader.store_id())},
-          .step = info.step,
-          .attempt = storage::AttemptId{*storage::FromHex(info.attempt)},
-          .text = std::move(text),
-          .asker = fmt::format("pid {} on {}, user {}", getpid(), host, ThisUser()),
-          .asked = absl::Now()};
+std::string_view RequestKindName(Request::Kind kind) {
+  constexpr std::string_view kNames[] = {"pin", "unpin", "delete", "tag", "untag"};
+  return kNames[static_cast<size_t>(kind)];
 }
 
-absl::StatusOr<std::vector<Answer>> Ask(const Invocation& invocation, const std::vector<StoreRequest>& requests,
+Request NewRequest(Request::Kind kind, const StepInfo& info, std::string text) {
+  return {.kind = kind,
+          .step = info.step,
+          .attempt = storage::AttemptId{*storage::FromHex(info.attempt)},
+          .text = std::move(text)};
+}
+
+absl::StatusOr<std::vector<Answer>> Ask(const Invocation& invocation, const std::vector<Request>& requests,
                                         absl::Duration wait) {
-  StoreReader& reader = invocation.reader;
-  if (absl::Status readable = CheckReadable(reader); !readable.ok()) return readable;
-  // Also those that no file could hold, so that it is the same whoever holds the store.
-  for (const StoreRequest& request : requests) {
-    if (absl::Status status = EncodeStoreRequest(request).status(); !status.ok()) return status;
-  }
-  const std::string directory = storage::FollowLinks(invocation.directory);
-  if (absl::Status ours = CheckOwner(directory); !ours.ok()) return ours;
+  if (absl::Status readable = CheckReadable(invocation.reader); !readable.ok()) return readable;
+  if (absl::Status ours = CheckOwner(storage::FollowLinks(invocation.directory)); !ours.ok()) return ours;
   CatchInterrupts();
-  absl::StatusOr<std::vector<Answer>> answers = TakeIn(invocation.console, directory, requests);
-  std::string holder;
-  if (absl::IsUnavailable(answers.status())) {
-    holder = StoreHolder(directory);
-    if (holder.empty()) holder = "the process that holds the store";
-    invocation.console.Note(fmt::format("asking {} to do it", holder));
-    answers = HandOver(invocation, directory, requests, wait);
-  }
+  absl::StatusOr<std::vector<Answer>> answers = Asking(invocation, requests).Run(wait);
   if (!answers.ok()) return answers;
-  if (absl::Status status = RefreshStore(reader); !status.ok()) return status;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    if ((*answers)[i].outcome == Answer::Outcome::kDone) (*answers)[i] = Judge(reader, requests[i], holder);
-  }
+  if (absl::Status status = RefreshStore(invocation.reader); !status.ok()) return status;
   return answers;
 }
 
@@ -328,7 +373,7 @@ ExitCode AnswersExitCode(const std::vector<Answer>& answers) {
   return any(Answer::Outcome::kHandedOver) ? ExitCode::kLocked : ExitCode::kOk;
 }
 
-Json ToJson(const StoreRequest& request, const Answer& answer) {
+Json ToJson(const Request& request, const Answer& answer) {
   constexpr std::string_view kNames[] = {"done", "refused", "handed_over"};
   return {{"request", RequestKindName(request.kind)},
           {"step", request.step},
@@ -337,10 +382,10 @@ Json ToJson(const StoreRequest& request, const Answer& answer) {
           {"reason", answer.reason}};
 }
 
-ExitCode AskAndPrint(const Invocation& invocation, const std::vector<StoreRequest>& requests, absl::Duration wait,
-                     Json document, const std::vector<std::string>& deeds) {
+ExitCode AskAndPrint(const Invocation& invocation, const std::vector<Request>& requests, Json document,
+                     const std::vector<std::string>& deeds) {
   Console& console = invocation.console;
-  const absl::StatusOr<std::vector<Answer>> answers = Ask(invocation, requests, wait);
+  const absl::StatusOr<std::vector<Answer>> answers = Ask(invocation, requests, absl::ZeroDuration());
   if (!answers.ok()) {
     console.Fail(answers.status());
     return WriteExitCode(answers.status());
@@ -356,17 +401,15 @@ ExitCode AskAndPrint(const Invocation& invocation, const std::vector<StoreReques
 }
 
 CLI::Option* AddWait(CLI::App* command, absl::Duration& wait) {
-  const auto set = [&wait](const double& seconds) {
-    // Said so that it is false of a NaN, too.
-    if (!(seconds >= 0 && seconds <= kWaitSecondsMax)) {
-      throw CLI::ValidationError(fmt::format("--wait: {} is not in [0, {}]", seconds, kWaitSecondsMax));
-    }
-    wait = absl::Seconds(seconds);
-  };
   return command
-      ->add_option_function<double>("--wait", set,
-                                    "Wait at most this long for the trainer that holds the store; by default 5")
+      ->add_option_function<double>(
+          "--wait", [&wait](const double& seconds) { wait = CheckWait(seconds); },
+          "Wait at most this long for the trainer that holds the store; by default 5")
       ->type_name("SECONDS");
+}
+
+void AcceptWait(CLI::App* command) {
+  command->add_option_function<double>("--wait", [](const double& seconds) { CheckWait(seconds); })->group("");
 }
 
 }  // namespace tidemark::inspect

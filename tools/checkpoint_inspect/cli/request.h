@@ -1,5 +1,5 @@
-// Requests of a person to a store. If no process holds the store, they are carried out here. Otherwise they go to its
-// inbox, and its holder carries them out.
+// Requests of a person to a store. Pins and tags are recorded at once. Steps are deleted here if no process holds the
+// store. Otherwise the journal gets a request, which the holder answers.
 
 #ifndef TIDEMARK_TOOLS_CHECKPOINT_INSPECT_CLI_REQUEST_H_
 #define TIDEMARK_TOOLS_CHECKPOINT_INSPECT_CLI_REQUEST_H_
@@ -11,37 +11,47 @@
 #include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "storage/manifest/store_request.h"
+#include "storage/shard/ids.h"
 #include "tools/checkpoint_inspect/cli/command_line.h"
 #include "tools/checkpoint_inspect/cli/exit_code.h"
 #include "tools/checkpoint_inspect/output/json.h"
 
 namespace tidemark::inspect {
 
-// Of this process about the step. Precondition: it has an attempt.
-storage::StoreRequest NewRequest(const StoreReader& reader, storage::StoreRequest::Kind kind, const StepInfo& info,
-                                 std::string text);
+// What a person asks of one attempt, so that it never lands on the one that has taken its place.
+struct Request {
+  enum class Kind { kPin, kUnpin, kDelete, kTag, kUntag };
+  Kind kind = Kind::kPin;
+  int64_t step = 0;
+  storage::AttemptId attempt;
+  std::string text;  // kPin: the note; kDelete: why, for the step's record; kTag, kUntag: the name; else empty
+};
+
+// "pin", "unpin", "delete", "tag", "untag"
+std::string_view RequestKindName(Request::Kind kind);
+
+// About the step. Precondition: it has an attempt.
+Request NewRequest(Request::Kind kind, const StepInfo& info, std::string text);
 
 struct Answer {
   enum class Outcome {
     kDone,        // and survives power loss
     kRefused,     // the step is not what it was, or must stay
-    kHandedOver,  // it is in the inbox: the store's holder has not read it yet
+    kHandedOver,  // a deletion: the process that holds the store has not answered yet
   };
   Outcome outcome = Outcome::kDone;
   std::string reason;  // why it is not kDone
 };
 
-// One answer for each request. Takes the store's lock where it can be had, and carries out these and what lies in the
-// inbox. If another process holds the store, it says so, leaves the requests in the inbox, and waits up to `wait` until
-// they have been read. If the store is released meanwhile, it takes the store itself. The reader has been refreshed
-// when this returns.
+// One answer for each request. Pins and tags are recorded at once, whoever holds the store. Steps are deleted by this
+// process if the store's lock can be had. If another process holds the store, it is asked to, and this one waits up to
+// `wait` for its answers; it takes the store itself if that is released meanwhile. The reader has been refreshed when
+// this returns.
 //
-// kPermissionDenied: the store is another user's. kInvalidArgument: a text is too long. kCancelled: interrupted.
-// kDataLoss: the manifest cannot be read, which is for a repair. After an error what was not taken in has been
-// withdrawn.
-absl::StatusOr<std::vector<Answer>> Ask(const Invocation& invocation,
-                                        const std::vector<storage::StoreRequest>& requests, absl::Duration wait);
+// kPermissionDenied: the store is another user's. kInvalidArgument: a text is too long. kCancelled: interrupted; what
+// the holder had not answered is withdrawn. kDataLoss: the journal cannot be read, which is for a repair.
+absl::StatusOr<std::vector<Answer>> Ask(const Invocation& invocation, const std::vector<Request>& requests,
+                                        absl::Duration wait);
 
 // Deletes all committed steps behind `after`, the latest included, as Retention::DiscardAfter does. Takes the store's
 // lock. The reader has been refreshed when this returns.
@@ -53,15 +63,19 @@ absl::Status DiscardAfter(const Invocation& invocation, int64_t after, const std
 ExitCode AnswersExitCode(const std::vector<Answer>& answers);
 
 // {"request": "pin", "step": 1000, "attempt": "..", "outcome": "done", "reason": ""}
-Json ToJson(const storage::StoreRequest& request, const Answer& answer);
+Json ToJson(const Request& request, const Answer& answer);
 
-// Sends the requests and prints the answers: a line for each request, or `document` with an array "requests". `deeds`:
-// the words for the effect of each request; if empty, the words of the request's kind.
-ExitCode AskAndPrint(const Invocation& invocation, const std::vector<storage::StoreRequest>& requests,
-                     absl::Duration wait, Json document, const std::vector<std::string>& deeds = {});
+// Carries out pins and tags and prints the answers: a line for each request, or `document` with an array "requests".
+// `deeds`: the words for the effect of each request; if empty, the words of the request's kind.
+ExitCode AskAndPrint(const Invocation& invocation, const std::vector<Request>& requests, Json document,
+                     const std::vector<std::string>& deeds = {});
 
 // --wait: how long Ask waits, in seconds, 5 by default; 0: not at all.
 CLI::Option* AddWait(CLI::App* command, absl::Duration& wait);
+
+// The same for a command that waits for nothing: it checks the value and has no effect. In no help; for scripts that
+// were written when such commands waited for the trainer.
+void AcceptWait(CLI::App* command);
 
 }  // namespace tidemark::inspect
 

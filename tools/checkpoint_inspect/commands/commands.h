@@ -32,7 +32,7 @@ void AddPrune(CommandLine& line);
 void AddExport(CommandLine& line);
 void AddImport(CommandLine& line);
 void AddRepair(CommandLine& line);
-void AddManifest(CommandLine& line);
+void AddJournal(CommandLine& line);
 void AddDoctor(CommandLine& line);
 // Completions for shells and the manual page.
 void AddShellPages(CommandLine& line);
@@ -79,8 +79,13 @@ struct ReadData {
 // Every byte of one step, or of all that were committed; or a sample of them.
 ExitCode VerifySteps(const Invocation& invocation, const std::optional<StepSelector>& selector, const ReadData& read);
 
-// Every record of the manifest whose key begins with `prefix`.
-ExitCode DumpManifestRecords(const Session& session, const std::string& prefix);
+struct JournalOptions {
+  std::optional<int64_t> step;  // only facts of this step
+  uint64_t from = 1;            // the first entry; 1 or more
+};
+
+// The entries of the journal, in order.
+ExitCode DumpJournal(const Invocation& invocation, const JournalOptions& options);
 
 struct ReportOptions {
   std::string path;  // the page

@@ -18,7 +18,7 @@ namespace {
 // Asked again and again, and not told by inotify, which hears nothing of another machine's writes.
 constexpr absl::Duration kPollInterval = absl::Milliseconds(200);
 
-// Where asking takes long, as without a manifest, it is done more seldom: it may take a tenth of the time.
+// Where asking takes long, as without a journal, it is done more seldom: it may take a tenth of the time.
 constexpr int kRestFactor = 9;
 
 // Waits for so long, or until a signal comes or nobody reads standard output any more: then false.
@@ -60,13 +60,13 @@ ExitCode FollowSteps(const Invocation& invocation) {
       return ExitCode::kOk;
     }
     const absl::Time begin = absl::Now();
-    const bool was_read = invocation.reader.manifest_problem().ok();
+    const bool was_read = invocation.reader.journal_problem().ok();
     if (const absl::Status refreshed = RefreshStore(invocation.reader); !refreshed.ok()) {
       console.Fail(refreshed);
       return OpenExitCode(refreshed);
     }
-    // What the shards alone say is not what the manifest said: steps that it knew as damaged would be told of as new.
-    if (const absl::Status& problem = invocation.reader.manifest_problem(); was_read && !problem.ok()) {
+    // What the shards alone say is not what the journal said: steps that it knew as damaged would be told of as new.
+    if (const absl::Status& problem = invocation.reader.journal_problem(); was_read && !problem.ok()) {
       console.Fail(problem);
       return OpenExitCode(problem);
     }

@@ -12,12 +12,9 @@
 namespace tidemark::inspect {
 namespace {
 
-using storage::StoreRequest;
-
 struct PinOptions {
   StepSelector selector = StepSelector::Latest();
   std::string note;
-  absl::Duration wait = absl::Seconds(5);
 };
 
 // The answer, from the step as it was before: "unpinned", "unpinned, and its tags removed: paper, v1", "was not
@@ -29,22 +26,22 @@ std::string UnpinnedText(const StepInfo& info) {
                      Escape(fmt::format("{}", fmt::join(info.tags, ", "))));
 }
 
-ExitCode ChangePin(const Invocation& invocation, const PinOptions& options, StoreRequest::Kind kind) {
+ExitCode ChangePin(const Invocation& invocation, const PinOptions& options, Request::Kind kind) {
   Console& console = invocation.console;
-  const StepPredicate usable = kind == StoreRequest::Kind::kPin ? IsCommitted : HasFiles;
+  const StepPredicate usable = kind == Request::Kind::kPin ? IsCommitted : HasFiles;
   const absl::StatusOr<StepInfo> info = Resolve(invocation.reader, invocation.directory, options.selector, usable);
   if (!info.ok()) {
     console.Fail(info.status());
     return SelectorExitCode(invocation.reader, info.status());
   }
-  if (!IsCommitted(*info) && (kind == StoreRequest::Kind::kPin || info->attempt.empty())) {
+  if (!IsCommitted(*info) && (kind == Request::Kind::kPin || info->attempt.empty())) {
     console.Fail(
         fmt::format("step {} is {}: only a committed step can be pinned", info->step, StepStateName(info->state)));
     return ExitCode::kFailure;
   }
   std::vector<std::string> deeds;
-  if (kind == StoreRequest::Kind::kUnpin) deeds.push_back(UnpinnedText(*info));
-  return AskAndPrint(invocation, {NewRequest(invocation.reader, kind, *info, options.note)}, options.wait,
+  if (kind == Request::Kind::kUnpin) deeds.push_back(UnpinnedText(*info));
+  return AskAndPrint(invocation, {NewRequest(kind, *info, options.note)},
                      NewDocument(invocation.reader, invocation.directory), deeds);
 }
 
@@ -57,12 +54,12 @@ void AddPin(CommandLine& line) {
        .name = "pin",
        .description = "Protect a step: neither retention nor prune deletes it",
        .writes = true},
-      [options](const Invocation& invocation) { return ChangePin(invocation, *options, StoreRequest::Kind::kPin); });
+      [options](const Invocation& invocation) { return ChangePin(invocation, *options, Request::Kind::kPin); });
   AddSelector(pin, "STEP", options->selector, std::string(kSelectorHelp))->required();
   pin->add_option("--note", options->note, "A text that says why the step is kept")->type_name("TEXT");
-  AddWait(pin, options->wait);
+  AcceptWait(pin);
   pin->footer(R"(
-If a trainer holds the store, the command asks it to pin the step.
+The pin counts at once, also for a trainer that holds the store.
 
 Example:
   checkpoint-inspect --store run/ckpt pin 120000 --note "the one in the paper"
@@ -76,9 +73,9 @@ void AddUnpin(CommandLine& line) {
        .name = "unpin",
        .description = "Remove the pin and the tags of a step, so that it may be deleted",
        .writes = true},
-      [options](const Invocation& invocation) { return ChangePin(invocation, *options, StoreRequest::Kind::kUnpin); });
+      [options](const Invocation& invocation) { return ChangePin(invocation, *options, Request::Kind::kUnpin); });
   AddSelector(unpin, "STEP", options->selector, std::string(kSelectorHelp))->required();
-  AddWait(unpin, options->wait);
+  AcceptWait(unpin);
   unpin->footer(R"(
 A live trainer deletes the step at once if its retention rules do not keep it.
 

@@ -11,7 +11,8 @@
 #include "fmt/ranges.h"
 #include "storage/io/draft_file_system.h"
 #include "storage/io/file_system.h"
-#include "storage/manifest/lease.h"
+#include "storage/store/lease.h"
+#include "storage/store/step_changes.h"
 #include "tools/checkpoint_inspect/checks/prune_plan.h"
 #include "tools/checkpoint_inspect/checks/store_holder.h"
 #include "tools/checkpoint_inspect/cli/request.h"
@@ -23,8 +24,6 @@
 
 namespace tidemark::inspect {
 namespace {
-
-using storage::StoreRequest;
 
 constexpr double kHoursMax = 24 * 365 * 100;
 
@@ -109,7 +108,7 @@ Json PlanToJson(const PrunePlan& plan) {
   return list;
 }
 
-std::string ResultText(const std::vector<StoreRequest>& requests, const std::vector<Answer>& answers) {
+std::string ResultText(const std::vector<Request>& requests, const std::vector<Answer>& answers) {
   std::string text;
   size_t done = 0;
   std::vector<std::pair<std::string, std::vector<int64_t>>> refusals;  // by reason, in the order of the first step
@@ -133,18 +132,17 @@ std::string ResultText(const std::vector<StoreRequest>& requests, const std::vec
 }
 
 // The steps that the plan lets go, as requests.
-std::vector<StoreRequest> RequestsOf(const StoreReader& reader, const PrunePlan& plan) {
+std::vector<Request> RequestsOf(const StoreReader& reader, const PrunePlan& plan) {
   std::map<int64_t, const PrunedStep*> going;
   for (const PrunedStep& step : plan.steps) {
     if (!step.keep) going.emplace(step.step, &step);
   }
-  std::vector<StoreRequest> requests;
+  std::vector<Request> requests;
   for (const StepInfo& info : reader.Steps()) {
     const auto found = going.find(info.step);
     if (found == going.end()) continue;
     const std::string why = "pruned: " + found->second->reason;
-    requests.push_back(
-        NewRequest(reader, StoreRequest::Kind::kDelete, info, why.substr(0, storage::kRequestTextBytesMax / 2)));
+    requests.push_back(NewRequest(Request::Kind::kDelete, info, why.substr(0, storage::kStepNoteBytesMax / 2)));
   }
   return requests;
 }
@@ -218,7 +216,7 @@ std::optional<PrunePlan> MakePlan(const Invocation& invocation, const PruneOptio
 
 // One answer for each request. With --after all of them are done, or none.
 absl::StatusOr<std::vector<Answer>> Apply(const Invocation& invocation, const PruneOptions& options,
-                                          const std::vector<StoreRequest>& requests) {
+                                          const std::vector<Request>& requests) {
   if (!options.after) return Ask(invocation, requests, options.wait);
   absl::Status status = DiscardAfter(invocation, *options.after, fmt::format("pruned: after step {}", *options.after));
   if (!status.ok()) return status;
@@ -242,7 +240,7 @@ ExitCode Prune(const Invocation& invocation, const PruneOptions& options) {
   }
   code = StoreExitCode(invocation.reader);
   if (options.apply && plan->deletions() > 0) {
-    const std::vector<StoreRequest> requests = RequestsOf(invocation.reader, *plan);
+    const std::vector<Request> requests = RequestsOf(invocation.reader, *plan);
     const absl::StatusOr<std::vector<Answer>> answers = Apply(invocation, options, requests);
     if (!answers.ok()) {
       console.Fail(answers.status());

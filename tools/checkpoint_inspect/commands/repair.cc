@@ -11,7 +11,7 @@
 #include "fmt/format.h"
 #include "storage/io/file_system.h"
 #include "storage/io/link_free_path.h"
-#include "storage/manifest/repair.h"
+#include "storage/store/repair.h"
 #include "tools/checkpoint_inspect/checks/store_owner.h"
 #include "tools/checkpoint_inspect/cli/interrupt.h"
 #include "tools/checkpoint_inspect/cli/progress_line.h"
@@ -37,23 +37,19 @@ Wording WordingOf(StoreChange::Kind kind) {
   switch (kind) {
     case StoreChange::Kind::kIdentityWritten:
       return {"write_identity", "write {} again", "wrote {} again"};
-    case StoreChange::Kind::kManifestRebuilt:
-      return {"rebuild_manifest", "rebuild {} from the shards", "rebuilt {} from the shards"};
-    case StoreChange::Kind::kIndicesCorrected:
-      return {"correct_indices", "correct the indices of {}", "corrected the indices of {}"};
-    case StoreChange::Kind::kAdopted:
-      return {"adopt", "commit {}", "committed {}"};
+    case StoreChange::Kind::kConverted:
+      return {"convert", "convert {} to the format of this version", "converted {} to the format of this version"};
+    case StoreChange::Kind::kJournalRebuilt:
+      return {"rebuild_journal", "make {} anew", "made {} anew"};
+    case StoreChange::Kind::kIndexMade:
+      return {"make_index", "make {} anew from the journal", "made {} anew from the journal"};
     case StoreChange::Kind::kCommittedAgain:
       return {"commit_again", "commit {} again", "committed {} again"};
-    case StoreChange::Kind::kPinned:
-      return {"pin", "pin {}", "pinned {}"};
     case StoreChange::Kind::kMarkedLost:
       return {"mark_lost", "record that {} is lost", "recorded that {} is lost"};
     case StoreChange::Kind::kMarkedDamaged:
       return {"mark_damaged", "mark {} as damaged, and keep its files in place",
               "marked {} as damaged, and kept its files in place"};
-    case StoreChange::Kind::kMarkedDeleted:
-      return {"mark_deleted", "record that {} was deleted", "recorded that {} was deleted"};
     case StoreChange::Kind::kQuarantined:
       return {"quarantine", "move {} to quarantine", "moved {} to quarantine"};
     case StoreChange::Kind::kRemoved:
@@ -227,8 +223,9 @@ void AddRepair(CommandLine& line) {
                });
   repair->add_flag("--apply", *apply, "Do the repair; takes the store's lock meanwhile");
   repair->footer(R"(
-Reads every byte of every committed step. Rebuilds a manifest that is missing or damaged, commits complete
-attempts that are not recorded, moves damaged steps to quarantine/, and removes the leftovers of dead processes.
+Reads every entry of the journal and every byte of every committed step. Makes a journal or an index anew that is missing
+or damaged, moves damaged steps to quarantine/, and removes what dead processes have left. Converts a store of the first
+format.
 
 Example:
   checkpoint-inspect --store run/ckpt repair

@@ -1,4 +1,4 @@
-// The command that brings a store into order, or says what that would do. The only one that writes.
+// The command that brings a store into order, or says what that would do.
 
 #ifndef TIDEMARK_TOOLS_CHECKPOINT_INSPECT_COMMANDS_REPAIR_H_
 #define TIDEMARK_TOOLS_CHECKPOINT_INSPECT_COMMANDS_REPAIR_H_

@@ -134,9 +134,10 @@ std::vector<Place> Places(const DiskUsage& disk) {
       {"other attempts", "deleted steps still referenced or being read, and unfinished saves; the trainer removes them",
        disk.other_attempts},
       {"quarantine", "damaged files that a repair or a trainer set aside; remove them by hand", disk.quarantine},
-      {"manifest", "", disk.manifest},
-      {"manifest.broken-*", "replaced by a rebuild; can be removed by hand", disk.broken_manifests},
-      {"disk-reserve", "", disk.reserve},
+      {"journal", "", disk.journal},
+      {"index", "", disk.index},
+      {"journal.broken-*", "a damaged journal that was made anew; can be removed by hand", disk.broken_journals},
+      {"retired.tmk", "a removed file that the next save overwrites", disk.retired},
       {"other", "", disk.other}};
 }
 
@@ -282,15 +283,11 @@ std::string FormatAsJson(const Invocation& invocation, const Statistics& statist
     kept.push_back({{"reason", group.reason}, {"steps", group.sum.steps}, {"stored_bytes", group.sum.stored_bytes}});
   }
   const DiskUsage& disk = statistics.disk;
-  document["disk"] = {{"steps", disk.steps},
-                      {"other_attempts", disk.other_attempts},
-                      {"quarantine", disk.quarantine},
-                      {"manifest", disk.manifest},
-                      {"broken_manifests", disk.broken_manifests},
-                      {"reserve", disk.reserve},
-                      {"other", disk.other},
-                      {"total", disk.total()},
-                      {"unread_directories", disk.unread}};
+  document["disk"] = {{"steps", disk.steps},           {"other_attempts", disk.other_attempts},
+                      {"quarantine", disk.quarantine}, {"journal", disk.journal},
+                      {"index", disk.index},           {"broken_journals", disk.broken_journals},
+                      {"retired", disk.retired},       {"other", disk.other},
+                      {"total", disk.total()},         {"unread_directories", disk.unread}};
   AddGrowth(statistics, document);
   return Dump(document);
 }
@@ -330,9 +327,7 @@ Adds up the sizes of all files in the store, and reads none of them. Growth is m
 the older half of all saves as far as retention has kept them. Quotas are not considered. There is no forecast if these
 saves span less than a minute, or if no save has come for ten times their usual distance.
 
-KEPT BECAUSE is the reason that the trainer recorded when it last applied its retention rules. 'prune' records no reason,
-and a rebuilt manifest has none. disk-reserve is a file of a megabyte that lets the store delete steps on a full disk: do
-not delete it.
+KEPT BECAUSE is the reason that the trainer recorded when it last applied its retention rules. 'prune' records no reason.
 
 Example:
   checkpoint-inspect --store run/ckpt stats)");

@@ -4,12 +4,16 @@
 
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "storage/io/file_system.h"
+#include "storage/io/link_free_path.h"
+#include "storage/store/first_format/convert.h"
+#include "storage/store/store_layout.h"
 #include "tools/checkpoint_inspect/output/text.h"
 
 namespace tidemark::inspect {
 namespace {
 
-constexpr int kManifestReadsMax = 3;
+constexpr int kJournalReadsMax = 3;
 
 // In a sentence.
 constexpr size_t kNamedStepsMax = 5;
@@ -18,13 +22,25 @@ bool HasCommittedStep(const StoreReader& reader) {
   return std::any_of(reader.Steps().begin(), reader.Steps().end(), IsCommitted);
 }
 
+// The reader's error for a store of the first format is one of many that are kFailedPrecondition.
+absl::Status OpenError(const std::string& directory, const absl::Status& status) {
+  if (!absl::IsFailedPrecondition(status)) return status;
+  const absl::StatusOr<bool> is_old =
+      storage::IsOfFirstFormat(storage::PosixFileSystem(), storage::StoreLayout(storage::FollowLinks(directory)));
+  if (!is_old.value_or(false)) return status;
+  return absl::UnimplementedError(
+      fmt::format("an older version of Tidemark wrote the store {}, and this one reads it when it has been converted: "
+                  "start its trainer with this version, or run checkpoint-inspect repair --apply",
+                  directory));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StoreReader>> OpenStore(const std::string& directory, bool untrusted) {
   if (untrusted) return StoreReader::OpenUntrusted(directory);
   absl::StatusOr<std::unique_ptr<StoreReader>> reader = StoreReader::Open(directory);
-  if (!reader.ok()) return reader;
-  if (!(*reader)->manifest_problem().ok()) {
+  if (!reader.ok()) return OpenError(directory, reader.status());
+  if (!(*reader)->journal_problem().ok()) {
     if (absl::Status status = RefreshStore(**reader); !status.ok()) return status;
   }
   return reader;
@@ -32,7 +48,7 @@ absl::StatusOr<std::unique_ptr<StoreReader>> OpenStore(const std::string& direct
 
 absl::Status RefreshStore(StoreReader& reader) {
   absl::Status status = reader.Refresh();
-  for (int reads = 1; reads < kManifestReadsMax && status.ok() && !reader.manifest_problem().ok(); ++reads) {
+  for (int reads = 1; reads < kJournalReadsMax && status.ok() && !reader.journal_problem().ok(); ++reads) {
     status = reader.Refresh();
   }
   return status;
@@ -74,11 +90,11 @@ ExitCode StepExitCode(const absl::Status& status) {
 ExitCode SelectorExitCode(const StoreReader& reader, const absl::Status& status) {
   if (absl::IsInvalidArgument(status)) return ExitCode::kUsage;
   if (!absl::IsFailedPrecondition(status)) return ExitCode::kFailure;
-  return reader.manifest_problem().ok() ? ExitCode::kNothingRestorable : ExitCode::kIntegrity;
+  return reader.journal_problem().ok() ? ExitCode::kNothingRestorable : ExitCode::kIntegrity;
 }
 
 ExitCode StoreExitCode(const StoreReader& reader) {
-  if (reader.manifest_problem().ok()) return ExitCode::kOk;
+  if (reader.journal_problem().ok()) return ExitCode::kOk;
   return HasCommittedStep(reader) ? ExitCode::kDamagedButUsable : ExitCode::kIntegrity;
 }
 

@@ -17,11 +17,12 @@
 
 namespace tidemark::inspect {
 
-// StoreReader::Open, and again where the manifest could not be read: beside a live trainer its files may change under
-// the reader. `untrusted`: StoreReader::OpenUntrusted.
+// StoreReader::Open, and again if the journal could not be read: while a process makes it anew, its folder is gone for
+// a moment. `untrusted`: StoreReader::OpenUntrusted. kUnimplemented also for a store of the first format, with what to
+// do; an untrusted one is read from its shards.
 absl::StatusOr<std::unique_ptr<StoreReader>> OpenStore(const std::string& directory, bool untrusted);
 
-// StoreReader::Refresh, and again where the manifest could not be read.
+// StoreReader::Refresh, and again if the journal could not be read.
 absl::Status RefreshStore(StoreReader& reader);
 
 // Of an error of OpenStore.
@@ -33,12 +34,12 @@ ExitCode WriteExitCode(const absl::Status& status);
 // Of an error of reading a step that the store has a record of.
 ExitCode StepExitCode(const absl::Status& status);
 
-// Of an error of Resolve: kNothingRestorable or, without a manifest, kIntegrity where no step qualifies; kUsage where
+// Of an error of Resolve: kNothingRestorable or, without a journal, kIntegrity where no step qualifies; kUsage where
 // the metric has no mode.
 ExitCode SelectorExitCode(const StoreReader& reader, const absl::Status& status);
 
-// What a command that found nothing wrong itself returns: kOk, or kDamagedButUsable or kIntegrity where the manifest
-// could not be read.
+// What a command that found nothing wrong itself returns: kOk, or kDamagedButUsable or kIntegrity if the journal could
+// not be read.
 ExitCode StoreExitCode(const StoreReader& reader);
 
 // The record of a failed save may not tell when it was: its time is the epoch.

@@ -15,31 +15,25 @@
 namespace tidemark::inspect {
 namespace {
 
-using storage::StoreRequest;
-
 struct TagOptions {
   StepSelector selector = StepSelector::Latest();  // of AddTag
   std::string name;
   bool move = false;
-  absl::Duration wait = absl::Seconds(5);
 };
 
 // Asks that `to`, if there is one, gets the name, and then that the steps `from` lose it: of a name too many and one
 // too few the first can be taken back.
 ExitCode AskForTag(const Invocation& invocation, const TagOptions& options, const std::vector<StepInfo>& from,
                    const StepInfo* to) {
-  std::vector<StoreRequest> requests;
-  const auto add = [&](StoreRequest::Kind kind, const StepInfo& info) {
-    StoreRequest request = NewRequest(invocation.reader, kind, info, options.name);
-    // Requests are carried out by their time, and a clock may stand still.
-    if (!requests.empty()) request.asked = std::max(request.asked, requests.back().asked + absl::Nanoseconds(1));
-    requests.push_back(std::move(request));
+  std::vector<Request> requests;
+  const auto add = [&](Request::Kind kind, const StepInfo& info) {
+    requests.push_back(NewRequest(kind, info, options.name));
   };
-  if (to != nullptr) add(StoreRequest::Kind::kTag, *to);
-  for (const StepInfo& info : from) add(StoreRequest::Kind::kUntag, info);
+  if (to != nullptr) add(Request::Kind::kTag, *to);
+  for (const StepInfo& info : from) add(Request::Kind::kUntag, info);
   Json document = NewDocument(invocation.reader, invocation.directory);
   document["tag"] = options.name;
-  return AskAndPrint(invocation, requests, options.wait, std::move(document));
+  return AskAndPrint(invocation, requests, std::move(document));
 }
 
 ExitCode Tag(const Invocation& invocation, const TagOptions& options) {
@@ -101,10 +95,10 @@ void AddTag(CommandLine& line) {
   AddSelector(tag, "STEP", options->selector, std::string(kSelectorHelp))->required();
   AddName(tag, "Up to 128 letters, digits, and any of . _ / -", options->name, /*is_new=*/true);
   tag->add_flag("--move", options->move, "Take the name from the step that has it, which stays pinned");
-  AddWait(tag, options->wait);
+  AcceptWait(tag);
   tag->footer(R"(
-Every command that takes a STEP then takes tag:NAME for it. A tagged step is pinned, and 'unpin' removes its tags, too. If
-a trainer holds the store, the command asks it to tag the step.
+Every command that takes a STEP then takes tag:NAME for it. A tagged step is pinned, and 'unpin' removes its tags, too.
+The tag counts at once, also for a trainer that holds the store.
 
 Example:
   checkpoint-inspect --store run/ckpt tag best:validation/loss paper
@@ -118,7 +112,7 @@ void AddUntag(CommandLine& line) {
       {.group = CommandGroup::kKeep, .name = "untag", .description = "Remove a name from its step", .writes = true},
       [options](const Invocation& invocation) { return Untag(invocation, *options); });
   AddName(untag, "The tag to remove", options->name, /*is_new=*/false);
-  AddWait(untag, options->wait);
+  AcceptWait(untag);
   untag->footer(R"(
 The step stays pinned. 'unpin' removes the pin.
 

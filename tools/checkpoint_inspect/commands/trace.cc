@@ -165,8 +165,8 @@ ExitCode TraceSaves(const Invocation& invocation, const TraceOptions& options) {
   if (!trace.ok()) return fail(trace.status());
   TellWithoutPhases(console, trace->without_phases);
   if (trace->saves.empty()) {
-    return fail(absl::NotFoundError(
-        fmt::format("{} was not written: the manifest has no phases of these steps", options.path)));
+    return fail(
+        absl::NotFoundError(fmt::format("{} was not written: no phases of these steps are recorded", options.path)));
   }
   if (absl::Status status = (*file)->Commit(); !status.ok()) return fail(status);
   if (invocation.json) {

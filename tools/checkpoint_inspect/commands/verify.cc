@@ -6,9 +6,8 @@
 #include "fmt/ranges.h"
 #include "storage/io/file_system.h"
 #include "storage/shard/ids.h"
-#include "tools/checkpoint_inspect/checks/note_check.h"
+#include "tools/checkpoint_inspect/checks/record_check.h"
 #include "tools/checkpoint_inspect/checks/step_check.h"
-#include "tools/checkpoint_inspect/checks/unrecorded_steps.h"
 #include "tools/checkpoint_inspect/cli/interrupt.h"
 #include "tools/checkpoint_inspect/cli/progress_line.h"
 #include "tools/checkpoint_inspect/commands/commands.h"
@@ -19,21 +18,13 @@
 namespace tidemark::inspect {
 namespace {
 
-// Of those with the same result, in the last line, where each has a line of its own above; and of those that the
-// manifest does not know. JSON has all.
+// Of those with the same result, in the last line, where each has a line of its own above; and of those whose saves
+// were cut short. JSON has all.
 constexpr size_t kStepsNamedMax = 10;
 
-// Pins, reports and deletion marks; JSON has all.
-constexpr size_t kNotesNamedMax = 10;
-
-// What was found. Of one step that was asked for: its check, its pin and its reports.
 struct Findings {
   std::vector<StepCheck> checks;
-  std::vector<int64_t> unrecorded;  // steps that the manifest does not know, ascending
-  absl::Status looked_for;          // not ok: why nobody can say whether there are such steps
-  absl::Status manifest;            // kDataLoss: its tables are damaged
-  absl::Status identity;            // kDataLoss: store.json is
-  std::vector<NoteProblem> notes;
+  std::optional<RecordCheck> records;  // nullopt: one step was asked for
 };
 
 std::string FormatDamage(const Damage& damage) {
@@ -91,11 +82,6 @@ Json CheckToJson(const StepCheck& check) {
           {"reason", check.error.ok() ? check.info.reason : std::string(check.error.message())}};
 }
 
-// Whether the steps are those that the manifest tells of, and not those of the shards.
-bool IsOfManifest(const Invocation& invocation) {
-  return !invocation.untrusted && invocation.reader.manifest_problem().ok();
-}
-
 // The step that a restore would take, as far as is known now: the highest committed one that was not found unfit. Only
 // one of which every byte was read is verified.
 struct RestoreCandidate {
@@ -104,8 +90,8 @@ struct RestoreCandidate {
 };
 
 // `healthy`: of those that no evaluator distrusts.
-std::optional<RestoreCandidate> FindRecorded(const StoreReader& reader, const std::vector<StepCheck>& checks,
-                                             bool healthy = false) {
+std::optional<RestoreCandidate> FindCandidate(const StoreReader& reader, const std::vector<StepCheck>& checks,
+                                              bool healthy = false) {
   for (auto info = reader.Steps().rbegin(); info != reader.Steps().rend(); ++info) {
     if (info->state != StepState::kCommitted || (healthy && !info->unhealthy().empty())) continue;
     const auto check = std::find_if(checks.begin(), checks.end(),
@@ -117,21 +103,11 @@ std::optional<RestoreCandidate> FindRecorded(const StoreReader& reader, const st
   return std::nullopt;
 }
 
-// A process that opens the store to restore from it also finds steps that are not in the manifest. No evaluator has
-// called those unhealthy.
-std::optional<RestoreCandidate> FindCandidate(const StoreReader& reader, const Findings& findings,
-                                              bool healthy = false) {
-  const std::optional<RestoreCandidate> recorded = FindRecorded(reader, findings.checks, healthy);
-  if (findings.unrecorded.empty()) return recorded;
-  const int64_t highest = findings.unrecorded.back();
-  return recorded && recorded->step > highest ? recorded : RestoreCandidate{highest, false};
-}
-
 std::string FormatCandidate(const StoreReader& reader, const Findings& findings,
                             const std::optional<RestoreCandidate>& candidate) {
   if (!candidate) return "no step can be restored\n";
   std::optional<int64_t> healthy;
-  if (const auto found = FindCandidate(reader, findings, /*healthy=*/true)) healthy = found->step;
+  if (const auto found = FindCandidate(reader, findings.checks, /*healthy=*/true)) healthy = found->step;
   std::string unverified = candidate->verified ? "" : ", which was not verified";
   const auto damaged = DamagedFilesBehind(reader, findings.checks, candidate->step);
   if (!candidate->verified && !damaged.empty()) {
@@ -172,50 +148,6 @@ std::string FormatCounts(const std::vector<StepCheck>& checks, bool sampled) {
   return text + "; ";
 }
 
-// `whole`: of all steps, those that were not committed included.
-std::vector<NoteProblem> CheckNotes(const Invocation& invocation, const std::vector<StepCheck>& checks, bool whole) {
-  const std::string& directory = invocation.link_free;
-  std::vector<NoteProblem> problems;
-  const auto add = [&problems](std::vector<NoteProblem> found) {
-    problems.insert(problems.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
-  };
-  std::vector<StepInfo> pinned;
-  for (const StepCheck& check : checks) {
-    if (check.result == CheckResult::kRemoved) continue;
-    add(CheckStepNotes(directory, check.info));
-    if (check.info.pinned) pinned.push_back(check.info);
-  }
-  if (IsOfManifest(invocation)) add(FindMissingPins(invocation.reader, directory, pinned));
-  if (!whole) return problems;
-  add(CheckInboxReports(directory));
-  add(CheckDeletionMarks(directory));
-  return problems;
-}
-
-std::string FormatNotes(const Console& console, const std::vector<NoteProblem>& problems) {
-  if (problems.empty()) return "";
-  std::string text;
-  for (size_t i = 0; i < std::min(problems.size(), kNotesNamedMax); ++i) {
-    const NoteProblem& problem = problems[i];
-    const bool named = problem.what.find(problem.path) != std::string::npos;
-    text += fmt::format("step {}: its {} {}: {}{}\n", problem.step, problem.kind,
-                        console.Paint("cannot be read", Colour::kBad), named ? "" : Escape(problem.path) + ": ",
-                        Escape(problem.what));
-  }
-  if (problems.size() > kNotesNamedMax) text += fmt::format("and {} more\n", problems.size() - kNotesNamedMax);
-  return text +
-         "  no byte of a step is affected; the manifest has their contents, except those of reports in the inbox\n";
-}
-
-std::string FormatUnrecorded(const Console& console, const std::vector<int64_t>& steps) {
-  if (steps.empty()) return "";
-  return fmt::format(
-      "manifest: {}: it does not know the latest save of step{} {}, whose files are complete\n"
-      "  its end is lost, or a crash came before the record; the next opening records the sound ones, and so does "
-      "repair --apply\n",
-      console.Paint("incomplete", Colour::kBad), steps.size() == 1 ? "" : "s", FirstNumbers(steps));
-}
-
 std::string FormatIdentity(const Console& console, const absl::Status& identity) {
   if (identity.ok()) return "";
   return fmt::format(
@@ -223,19 +155,30 @@ std::string FormatIdentity(const Console& console, const absl::Status& identity)
       console.Paint("damaged", Colour::kBad), Escape(std::string(identity.message())));
 }
 
-std::string FormatManifest(const Console& console, const absl::Status& manifest) {
-  if (manifest.ok()) return "";
+std::string FormatJournal(const Console& console, const absl::Status& journal) {
+  if (journal.ok()) return "";
   return fmt::format(
-      "manifest: {}: {}\n  the steps' records could still be read; repair --apply rebuilds the manifest\n",
-      console.Paint("damaged", Colour::kBad), Escape(std::string(manifest.message())));
+      "journal: {}: {}\n  repair --apply makes it anew, from the index or the entries before the damage, whichever "
+      "know "
+      "more\n",
+      console.Paint("damaged", Colour::kBad), Escape(std::string(journal.message())));
 }
 
-Json NotesToJson(const std::vector<NoteProblem>& problems) {
-  Json list = Json::array();
-  for (const NoteProblem& problem : problems) {
-    list.push_back({{"step", problem.step}, {"path", problem.path}, {"what", problem.what}});
-  }
-  return list;
+std::string FormatIndex(const Console& console, const std::optional<IndexCheck>& index) {
+  if (!index || index->problem.ok()) return "";
+  return fmt::format(
+      "index: {}: {}\n  nothing is lost: the journal has every record, and the next trainer makes the index anew\n",
+      console.Paint("unusable", Colour::kWarning), Escape(std::string(index->problem.message())));
+}
+
+std::string FormatUnfinished(const std::vector<UnfinishedAttempt>& attempts) {
+  if (attempts.empty()) return "";
+  std::vector<int64_t> steps;
+  for (const UnfinishedAttempt& attempt : attempts) steps.push_back(attempt.step);
+  return fmt::format(
+      "unfinished: {} of step{} {} {} cut short; the next trainer, or repair --apply, removes the files\n",
+      steps.size() == 1 ? "a save" : "saves", steps.size() == 1 ? "" : "s", FirstNumbers(steps),
+      steps.size() == 1 ? "was" : "were");
 }
 
 ExitCode JudgeSteps(const StoreReader& reader, const std::vector<StepCheck>& checks, bool one_step) {
@@ -252,17 +195,17 @@ ExitCode JudgeSteps(const StoreReader& reader, const std::vector<StepCheck>& che
                                                                             : ExitCode::kDamagedButUsable;
 }
 
-// But for the steps.
+// But for the steps. An index that cannot be used is no damage, because nothing is lost with it.
 bool IsFlawless(const Findings& findings) {
-  return findings.unrecorded.empty() && findings.manifest.ok() && findings.identity.ok() && findings.notes.empty();
+  return !findings.records || (findings.records->journal.ok() && findings.records->identity.ok());
 }
+
+bool WasLookedAt(const Findings& findings) { return !findings.records || findings.records->error.ok(); }
 
 ExitCode Judge(const StoreReader& reader, const Findings& findings, bool one_step) {
   const ExitCode steps = JudgeSteps(reader, findings.checks, one_step);
-  // A step that the next opening takes in remains, too.
-  if (!findings.unrecorded.empty() && steps == ExitCode::kIntegrity) return ExitCode::kDamagedButUsable;
   if (steps != ExitCode::kOk) return steps;
-  if (!findings.looked_for.ok()) return ExitCode::kFailure;
+  if (!WasLookedAt(findings)) return ExitCode::kFailure;
   return IsFlawless(findings) ? ExitCode::kOk : ExitCode::kDamagedButUsable;
 }
 
@@ -323,65 +266,65 @@ ExitCode CheckSteps(const Invocation& invocation, const std::vector<StepInfo>& c
   return ExitCode::kOk;
 }
 
-// What is no step's byte. `whole`: all steps were asked for.
-void LookAtTheRest(const Invocation& invocation, bool whole, Findings* findings) {
-  if (whole) {
-    // Anything else than damage says nothing about the bytes: a live trainer puts tables in the place of others.
-    const absl::Status manifest = invocation.reader.VerifyManifest();
-    if (absl::IsDataLoss(manifest)) findings->manifest = manifest;
-    findings->identity = CheckIdentity(invocation.link_free);
+RecordCheck LookAtRecords(const Invocation& invocation) {
+  RecordCheck check =
+      CheckRecords(storage::PosixFileSystem(), invocation.link_free,
+                   storage::StoreId{*storage::FromHex(invocation.reader.store_id())}, !invocation.untrusted);
+  if (!check.error.ok() && !absl::IsCancelled(check.error)) {
+    invocation.console.Warn(fmt::format("not all records could be looked at: {}", std::string(check.error.message())));
   }
-  if (whole && IsOfManifest(invocation)) {
-    absl::StatusOr<std::vector<int64_t>> unrecorded =
-        FindUnrecordedSteps(storage::PosixFileSystem(), invocation.reader, invocation.link_free);
-    if (unrecorded.ok()) {
-      findings->unrecorded = *std::move(unrecorded);
-    } else if (!absl::IsCancelled(unrecorded.status())) {
-      findings->looked_for = unrecorded.status();
-      invocation.console.Warn(fmt::format("steps that the manifest does not know could not be searched for: {}",
-                                          std::string(unrecorded.status().message())));
-    }
-  }
-  findings->notes = CheckNotes(invocation, findings->checks, whole);
+  return check;
 }
 
 std::string FormatFindings(const Console& console, const Findings& findings) {
-  return FormatNotes(console, findings.notes) + FormatManifest(console, findings.manifest) +
-         FormatIdentity(console, findings.identity) + FormatUnrecorded(console, findings.unrecorded);
+  if (!findings.records) return "";
+  const RecordCheck& records = *findings.records;
+  return FormatJournal(console, records.journal) + FormatIndex(console, records.index) +
+         FormatIdentity(console, records.identity) + FormatUnfinished(records.unfinished);
 }
 
-// "2 of 2 steps sound; not in the manifest: 3; "
+// "2 of 2 steps sound; store.json is damaged; "
 std::string FormatSummary(const StoreReader& reader, const Findings& findings, bool sampled) {
   std::string text = FormatCounts(findings.checks, sampled);
-  if (!findings.unrecorded.empty()) text += fmt::format("not in the manifest: {}; ", FirstNumbers(findings.unrecorded));
-  if (!findings.notes.empty()) {
-    text += fmt::format("pins, reports and deletion marks that cannot be read: {}; ", findings.notes.size());
+  if (findings.records && !findings.records->identity.ok()) text += "store.json is damaged; ";
+  if (!reader.journal_problem().ok()) {
+    text += "the journal cannot be read; ";
+  } else if (findings.records && !findings.records->journal.ok()) {
+    text += "the journal is damaged; ";
   }
-  if (!findings.identity.ok()) text += "store.json is damaged; ";
-  if (!findings.manifest.ok()) text += "the manifest is damaged; ";
-  if (!reader.manifest_problem().ok()) text += "the manifest cannot be read; ";
   return text;
+}
+
+void AddRecords(const RecordCheck& check, Json& document) {
+  const auto text_of = [](const absl::Status& status) {
+    return status.ok() ? Json(nullptr) : Json(std::string(status.message()));
+  };
+  document["journal"] = {{"entries", check.entries}, {"damage", text_of(check.journal)}};
+  document["index"] = nullptr;
+  if (check.index) document["index"] = {{"entry", check.index->entry}, {"problem", text_of(check.index->problem)}};
+  document["identity_damage"] = text_of(check.identity);
+  document["unfinished"] = nullptr;
+  if (!check.error.ok()) return;
+  Json& unfinished = document["unfinished"] = Json::array();
+  for (const UnfinishedAttempt& attempt : check.unfinished) {
+    unfinished.push_back({{"step", attempt.step}, {"attempt", attempt.attempt}});
+  }
 }
 
 Json FindingsToJson(const Invocation& invocation, const Findings& findings,
                     const std::optional<RestoreCandidate>& candidate, const ReadData& read) {
-  const auto text_of = [](const absl::Status& status) {
-    return status.ok() ? Json(nullptr) : Json(std::string(status.message()));
-  };
   Json document = NewDocument(invocation.reader, invocation.directory);
   document["sample"] = nullptr;
   if (read.share < 1) document["sample"] = {{"share", read.share}, {"seed", read.seed}};
   Json& steps = document["steps"] = Json::array();
   for (const StepCheck& check : findings.checks) steps.push_back(CheckToJson(check));
-  document["unrecorded_steps"] = findings.looked_for.ok() ? Json(findings.unrecorded) : Json(nullptr);
-  document["manifest_damage"] = text_of(findings.manifest);
-  document["identity_damage"] = text_of(findings.identity);
-  document["unreadable_notes"] = NotesToJson(findings.notes);
+  for (const char* field : {"journal", "index", "identity_damage", "unfinished"}) document[field] = nullptr;
+  if (findings.records) AddRecords(*findings.records, document);
   document["restore"] = nullptr;
   document["restore_healthy"] = nullptr;
   if (!candidate) return document;
   document["restore"] = {{"step", candidate->step}, {"verified", candidate->verified}};
-  if (const auto healthy = FindCandidate(invocation.reader, findings, /*healthy=*/true)) {
+  if (const auto healthy = FindCandidate(invocation.reader, findings.checks, /*healthy=*/true)) {
     document["restore_healthy"] = healthy->step;
   }
   return document;
@@ -390,13 +333,12 @@ Json FindingsToJson(const Invocation& invocation, const Findings& findings,
 // What was found all the same.
 ExitCode FailWithoutSteps(const Invocation& invocation, const Findings& findings, const ReadData& read) {
   Console& console = invocation.console;
-  if (!IsFlawless(findings)) {
-    console.PrintData(invocation.json ? Dump(FindingsToJson(invocation, findings, std::nullopt, read))
-                                      : FormatFindings(console, findings));
+  if (const std::string text = FormatFindings(console, findings); !text.empty()) {
+    console.PrintData(invocation.json ? Dump(FindingsToJson(invocation, findings, std::nullopt, read)) : text);
   }
   console.Fail(fmt::format("no step is committed in {}", invocation.directory));
-  if (!findings.looked_for.ok()) return ExitCode::kFailure;
-  return invocation.reader.manifest_problem().ok() ? ExitCode::kNothingRestorable : ExitCode::kIntegrity;
+  if (!WasLookedAt(findings)) return ExitCode::kFailure;
+  return invocation.reader.journal_problem().ok() ? ExitCode::kNothingRestorable : ExitCode::kIntegrity;
 }
 
 uint32_t DrawSeed() {
@@ -420,16 +362,14 @@ ExitCode VerifySteps(const Invocation& invocation, const std::optional<StepSelec
   }
   Findings findings;
   if (const ExitCode code = CheckSteps(invocation, chosen, read, &findings.checks); code != ExitCode::kOk) return code;
-  LookAtTheRest(invocation, /*whole=*/!selector, &findings);
+  if (!selector) findings.records = LookAtRecords(invocation);
   if (IsInterrupted()) {
-    console.Fail("interrupted; the steps were read; the manifest, pins and reports were not");
+    console.Fail("interrupted; the steps were read; the journal and the index were not");
     return ExitCode::kInterrupted;
   }
-  if (!selector && chosen.empty() && findings.unrecorded.empty()) {
-    return FailWithoutSteps(invocation, findings, read);
-  }
+  if (!selector && chosen.empty()) return FailWithoutSteps(invocation, findings, read);
   const ExitCode code = Judge(invocation.reader, findings, selector.has_value());
-  const std::optional<RestoreCandidate> candidate = FindCandidate(invocation.reader, findings);
+  const std::optional<RestoreCandidate> candidate = FindCandidate(invocation.reader, findings.checks);
   if (invocation.json) {
     console.PrintData(Dump(FindingsToJson(invocation, findings, candidate, read)));
     return code;
@@ -473,14 +413,13 @@ void AddVerify(CommandLine& line) {
   verify->add_flag("--quiet", *quiet, "Print no line for a step in which nothing is wrong");
   verify->footer(R"(
 The last line sums up and says which step a restore takes. Nothing is changed; 'repair' lists what it would do about
-damaged and lost steps, and does it with --apply. The pin and the evaluation records of a step are files of their own.
-They are read, too; damage in them does not make the step damaged, and 'pin STEP' writes a pin anew. Without STEP,
-'verify' also searches for steps whose files exist and that the manifest does not know. All other commands except
-'repair' believe the manifest.
+damaged and lost steps, and does it with --apply. Without STEP, 'verify' also reads every entry of the journal and every
+block of its index, and looks for saves that were cut short. An index that cannot be used is no damage: it is made anew
+from the journal.
 
 Exit status:
    0  every step that was read is sound; with --read-data: no damage was found
-   3  a step is damaged, lost or not in the manifest, and a sound one remains; or the manifest or a small file is damaged
+   3  a step is damaged or lost, and a sound one remains; or the journal or store.json is damaged
   12  no step is committed
   13  no step is sound; or STEP is damaged or lost
 'checkpoint-inspect --help' lists the exit status of all commands.

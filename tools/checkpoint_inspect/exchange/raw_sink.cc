@@ -21,6 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kIndexName = "index.json";
+constexpr int kIndexVersion = 1;  // grows when a field goes away or changes its meaning
 
 // Writes into a folder with a name of its own, which gets the one that it is to have when everything is in it.
 class RawSink : public ExportSink {
@@ -92,7 +93,7 @@ absl::Status RawSink::WriteIndex(OutputFile& file, uint64_t* bytes) const {
     if (status.ok()) status = file.Write(piece);
     piece.clear();
   };
-  const Json document = {{"schema_version", kSchemaVersion}, {"metadata", metadata_}};
+  const Json document = {{"schema_version", kIndexVersion}, {"metadata", metadata_}};
   const auto add_all = [&](const std::function<void(const Json&)>& add) {
     for (const ExportItem& item : plan_.tensors) {
       add({{"name", item.spec.name},

@@ -75,12 +75,12 @@ Json NumberToJson(double value) {
 }
 
 Json NewDocument(const StoreReader& reader, const std::string& directory) {
-  const absl::Status& problem = reader.manifest_problem();
+  const absl::Status& problem = reader.journal_problem();
   Json document;
   document["schema_version"] = kSchemaVersion;
   document["store"] = {{"directory", directory},
                        {"id", reader.store_id()},
-                       {"manifest_problem", problem.ok() ? Json(nullptr) : Json(std::string(problem.message()))}};
+                       {"journal_problem", problem.ok() ? Json(nullptr) : Json(std::string(problem.message()))}};
   return document;
 }
 

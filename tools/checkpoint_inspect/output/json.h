@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 Json ParseOrdered(std::string_view text);
 
 // Grows when a field goes away or changes its meaning; new fields leave it as it is.
-inline constexpr int kSchemaVersion = 1;
+inline constexpr int kSchemaVersion = 2;
 
 // {"schema_version": .., "store": {..}}: the beginning of every document.
 Json NewDocument(const StoreReader& reader, const std::string& directory);

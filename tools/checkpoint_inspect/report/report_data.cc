@@ -125,7 +125,7 @@ std::vector<std::string> RecordedTroubles(const StoreReader& reader) {
     if (info.state == StepState::kCommitted && !info.unhealthy().empty()) ++unhealthy;
   }
   std::vector<std::string> troubles;
-  if (!reader.manifest_problem().ok()) troubles.push_back("the manifest cannot be read");
+  if (!reader.journal_problem().ok()) troubles.push_back("the journal cannot be read");
   if (!damaged.empty()) troubles.push_back(StepsText(damaged) + " damaged");
   if (!lost.empty()) troubles.push_back(StepsText(lost) + " lost");
   if (!reader.unread().empty()) troubles.push_back(Count(reader.unread().size(), "attempt") + " not readable");
@@ -250,7 +250,7 @@ void JudgeHealth(const StoreReader& reader, const ReportSurvey* survey, ReportDa
     return info.state == StepState::kDamaged || info.state == StepState::kLost;
   });
   const bool latest_unhealthy = restorable.latest != nullptr && !restorable.latest->unhealthy().empty();
-  if (!reader.manifest_problem().ok() || has_bad_step || latest_unhealthy || !found.empty()) {
+  if (!reader.journal_problem().ok() || has_bad_step || latest_unhealthy || !found.empty()) {
     data->grade = HealthGrade::kBad;
   } else {
     const bool is_good = troubles.empty() && restorable.latest != nullptr;

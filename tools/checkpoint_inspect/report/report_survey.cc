@@ -414,8 +414,8 @@ absl::StatusOr<ReportSurvey> SurveySteps(const StoreReader& reader, std::span<co
 }
 
 void PassOverStepsTakenAway(const StoreReader& then, const StoreReader& now, ReportSurvey* survey) {
-  // Without a manifest, a step that cannot be found may be one whose index is damaged.
-  if (!now.manifest_problem().ok()) return;
+  // Without a journal, a step that cannot be found may be one whose index is damaged.
+  if (!now.journal_problem().ok()) return;
   std::erase_if(survey->problems, [&](const ReadProblem& problem) {
     if (problem.failed) return false;
     const absl::StatusOr<StepInfo> before = then.FindStep(problem.step);

@@ -47,12 +47,12 @@ TEST_F(DiskUsageTest, AddsUpBlocksByWhatTheyAreFor) {
   Put("steps/b/shard", 300);
   Put("steps/c/shard", 50);
   Put("quarantine/d/deep/shard", 20);
-  Put("manifest/000001.log", 10);
-  Put("manifest.broken-1/000001.log", 30);
-  Put("disk-reserve", 40);
+  Put("journal/0000/00/0000000001", 10);
+  Put("index/000001.log", 15);
+  Put("journal.broken-1/0000/00/0000000001", 30);
+  Put("manifest.broken-1/000001.log", 40);
   Put("retired.tmk", 60);
   Put("LOCK", 1);
-  Put("inbox/x.json", 5);
   const DiskUsage usage = Measure();
   EXPECT_EQ(usage.steps, BlocksOf("steps") + BlocksOf("steps/a") + BlocksOf("steps/a/shard") + BlocksOf("steps/b") +
                              BlocksOf("steps/b/shard"));
@@ -60,13 +60,29 @@ TEST_F(DiskUsageTest, AddsUpBlocksByWhatTheyAreFor) {
   EXPECT_EQ(usage.other_attempts, BlocksOf("steps/c") + BlocksOf("steps/c/shard"));
   EXPECT_EQ(usage.quarantine, BlocksOf("quarantine") + BlocksOf("quarantine/d") + BlocksOf("quarantine/d/deep") +
                                   BlocksOf("quarantine/d/deep/shard"));
-  EXPECT_EQ(usage.manifest, BlocksOf("manifest") + BlocksOf("manifest/000001.log"));
-  EXPECT_EQ(usage.broken_manifests, BlocksOf("manifest.broken-1") + BlocksOf("manifest.broken-1/000001.log"));
-  EXPECT_EQ(usage.reserve, BlocksOf("disk-reserve") + BlocksOf("retired.tmk"));
-  EXPECT_EQ(usage.other, BlocksOf("") + BlocksOf("LOCK") + BlocksOf("inbox") + BlocksOf("inbox/x.json"));
+  EXPECT_EQ(usage.journal, BlocksOf("journal") + BlocksOf("journal/0000") + BlocksOf("journal/0000/00") +
+                               BlocksOf("journal/0000/00/0000000001"));
+  EXPECT_EQ(usage.index, BlocksOf("index") + BlocksOf("index/000001.log"));
+  EXPECT_EQ(usage.broken_journals, BlocksOf("journal.broken-1") + BlocksOf("journal.broken-1/0000") +
+                                       BlocksOf("journal.broken-1/0000/00") +
+                                       BlocksOf("journal.broken-1/0000/00/0000000001") + BlocksOf("manifest.broken-1") +
+                                       BlocksOf("manifest.broken-1/000001.log"));
+  EXPECT_EQ(usage.retired, BlocksOf("retired.tmk"));
+  EXPECT_EQ(usage.other, BlocksOf("") + BlocksOf("LOCK"));
   EXPECT_EQ(usage.unread, 0u);
-  EXPECT_EQ(usage.total(), usage.steps + usage.other_attempts + usage.quarantine + usage.manifest +
-                               usage.broken_manifests + usage.reserve + usage.other);
+  EXPECT_EQ(usage.total(), usage.steps + usage.other_attempts + usage.quarantine + usage.journal + usage.index +
+                               usage.broken_journals + usage.retired + usage.other);
+}
+
+TEST_F(DiskUsageTest, CountsAFileOfManyNamesOnce) {
+  Put("journal/0000/00/0000000001", 100);
+  const std::string segment = directory_ / "journal/0000/00/0000000001";
+  for (const char* name : {"/0000000002", "/0000000003"}) {
+    std::filesystem::create_hard_link(segment, std::filesystem::path(segment).parent_path().string() + name);
+  }
+  const DiskUsage usage = Measure();
+  EXPECT_EQ(usage.journal, BlocksOf("journal") + BlocksOf("journal/0000") + BlocksOf("journal/0000/00") +
+                               BlocksOf("journal/0000/00/0000000001"));
 }
 
 TEST_F(DiskUsageTest, CountsWhatIsAllocatedAndFollowsNoLink) {

@@ -33,6 +33,8 @@ TEST(LookAtPlace, TriesOutADirectoryAndLeavesItAsItWas) {
   EXPECT_EQ(StatusText(facts.found), "ok");
   EXPECT_EQ(StatusText(facts.writable), "ok");
   EXPECT_EQ(StatusText(facts.durable_names), "ok");
+  EXPECT_EQ(StatusText(facts.new_names), "ok");
+  EXPECT_EQ(StatusText(facts.hard_links), "ok");
   EXPECT_EQ(StatusText(facts.locks), "ok");
   EXPECT_GT(facts.free_bytes, 0U);
   EXPECT_THAT(facts.file_system, HasSubstr(" on "));
@@ -108,6 +110,8 @@ TEST(LookAtPlace, SaysWhichOfItsTrialsTheSystemRefused) {
   EXPECT_THAT(look(SYS_flock, ENOLCK, [](const PlaceFacts& facts) { return facts.locks; }), HasSubstr("(ENOLCK)"));
   EXPECT_THAT(look(SYS_fsync, EINVAL, [](const PlaceFacts& facts) { return facts.durable_names; }),
               HasSubstr("(EINVAL)"));
+  EXPECT_THAT(look(SYS_renameat2, EIO, [](const PlaceFacts& facts) { return facts.new_names; }), HasSubstr("(EIO)"));
+  EXPECT_THAT(look(SYS_linkat, EPERM, [](const PlaceFacts& facts) { return facts.hard_links; }), HasSubstr("(EPERM)"));
   EXPECT_THAT(look(SYS_fallocate, EOPNOTSUPP, [](const PlaceFacts& facts) { return facts.allocate; }),
               HasSubstr("(EOPNOTSUPP)"));
   // A lock that is given out twice.

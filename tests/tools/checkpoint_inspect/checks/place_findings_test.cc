@@ -122,9 +122,11 @@ TEST(JudgePlace, KnowsWhatAFileSystemIsGoodFor) {
 TEST(JudgePlace, MissesWhatACommitNeeds) {
   PlaceFacts facts = GoodPlace();
   facts.durable_names = ErrnoStatus(EINVAL, "sync directory", "run/x");
+  facts.new_names = ErrnoStatus(EPERM, "rename run/x/third to new", "run/x/taken");
   facts.locks = ErrnoStatus(ENOLCK, "lock", "run/x/LOCK");
   const std::vector<Finding> findings = JudgePlace(facts, "run");
   EXPECT_THAT(Named(findings, "durable names"), Is(Verdict::kMissing, "(EINVAL)", "not be atomic"));
+  EXPECT_THAT(Named(findings, "new names"), Is(Verdict::kMissing, "(EPERM)", "each other's records"));
   EXPECT_THAT(Named(findings, "locks"), Is(Verdict::kMissing, "(ENOLCK)", "two trainers"));
 }
 
@@ -132,9 +134,11 @@ TEST(JudgePlace, CallsSlowWhatGoesWithout) {
   PlaceFacts facts = GoodPlace();
   facts.direct = false;
   facts.nameless_files = false;
+  facts.hard_links = ErrnoStatus(EPERM, "link run/x/file to", "run/x/link");
   facts.allocate = ErrnoStatus(EOPNOTSUPP, "allocate 65536 bytes for", "run/x");
   const std::vector<Finding> findings = JudgePlace(facts, "run");
   EXPECT_THAT(Named(findings, "O_DIRECT"), Is(Verdict::kSlow, "none", "page cache"));
+  EXPECT_THAT(Named(findings, "hard links"), Is(Verdict::kSlow, "(EPERM)", "very many saves"));
   EXPECT_THAT(Named(findings, "fallocate"), Is(Verdict::kSlow, "(EOPNOTSUPP)", "wait for each other"));
   EXPECT_THAT(Named(findings, "O_TMPFILE"), Is(Verdict::kOk, "has its name before it is complete", ""));
   EXPECT_EQ(Worst(findings), Verdict::kSlow);

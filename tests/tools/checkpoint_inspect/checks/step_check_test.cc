@@ -61,14 +61,12 @@ TEST(CheckStep, SaysThatAStepIsRemovedWhichRetentionDeletedMeanwhile) {
 
 // A reader of two steps, the second of which a trainer has removed since it was opened.
 std::unique_ptr<StoreReader> OpenAndRemoveTheSecondStep(const TestStore& store) {
-  TestStore copy;
-  store.Save({1});
-  std::filesystem::copy(store.directory(), copy.directory(), std::filesystem::copy_options::recursive);
-  store.Save({2});
+  store.Save({1, 2});
   auto reader = Open(store);
-  store.RemoveStep(2);
-  std::filesystem::remove_all(store.directory() + "/manifest");
-  std::filesystem::copy(copy.directory() + "/manifest", store.directory() + "/manifest");
+  const std::string shard = store.ShardPath(2);
+  const auto discarded = store.OpenCheckpointer()->DiscardAfter(1);
+  EXPECT_TRUE(discarded.ok()) << discarded.status();
+  EXPECT_FALSE(std::filesystem::exists(shard));
   return reader;
 }
 
@@ -105,7 +103,7 @@ Verified VerifyWith(StoreReader& reader, std::optional<int64_t> step, bool witho
   return {code, testing::internal::GetCapturedStdout()};
 }
 
-TEST(CheckStep, ReportsAStepThatIsNoLongerRecordedAsRemoved) {
+TEST(CheckStep, ReportsAStepThatWasDiscardedAsRemoved) {
   TestStore store;
   const auto reader = OpenAndRemoveTheSecondStep(store);
   const StepInfo gone = *reader->FindStep(2);
@@ -152,12 +150,12 @@ TEST(VerifySteps, FailsWhereAStepCannotBeRead) {
                                   HasSubstr("no step can be restored\n")));
 }
 
-TEST(CheckStep, ReportsDamageWhereTheManifestCannotBeReadEither) {
+TEST(CheckStep, ReportsDamageWhereTheJournalCannotBeReadEither) {
   TestStore store;
   store.Save({1});
   const auto reader = Open(store);
   store.DamageIndex(1);
-  store.DamageManifest();
+  store.DamageJournal();
   const StepCheck check = CheckStep(*reader, *reader->FindStep(1), {});
   EXPECT_EQ(check.result, CheckResult::kDamaged);
   EXPECT_THAT(check.report.damage, SizeIs(1));

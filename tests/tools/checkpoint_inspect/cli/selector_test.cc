@@ -46,7 +46,7 @@ TEST(Resolve, TakesTheEndThatIsRecordedOrElseTheOneThatTheNameTells) {
   TestStore store;
   store.Save({1}, {.metrics = {{"accuracy", 0.5}, {"loss", 0.5}, {"rate", 1}, {"v/loss", 1}}});
   store.Save({2}, {.metrics = {{"accuracy", 0.25}, {"loss", 0.25}, {"rate", 2}, {"v/loss", 2}}});
-  store.PutRecord("best", R"({"version":1,"metrics":{"rate":"highest","v/loss":"highest"}})");
+  store.RecordBestModes({{"rate", BestMode::kHighest}, {"v/loss", BestMode::kHighest}});
   EXPECT_EQ(StepOf(store, "best:accuracy"), 1);
   EXPECT_EQ(StepOf(store, "best:accuracy:lowest"), 2);
   EXPECT_EQ(StepOf(store, "best:loss"), 2);
@@ -117,7 +117,7 @@ TEST_F(UnknownEndTest, IsRefusedAlsoWhereBothEndsAreOneStep) {
 TEST_F(UnknownEndTest, IsToldByTheCommandOrTheRecord) {
   EXPECT_EQ(StepOf(store_, "best:rate:lowest"), 2);
   EXPECT_EQ(StepOf(store_, "best:rate:highest"), 3);
-  store_.PutRecord("best", R"({"version":1,"metrics":{"rate":"highest"}})");
+  store_.RecordBestModes({{"rate", BestMode::kHighest}});
   EXPECT_EQ(StepOf(store_, "best:rate"), 3);
 }
 

@@ -104,7 +104,7 @@ TEST_F(DiffTwoSteps, SortsByNameIfAskedTo) {
 
 TEST_F(DiffTwoSteps, GivesEveryFieldAsJson) {
   const json document = DiffJson(store, {"1", "2"}, 1);
-  EXPECT_EQ(document["schema_version"], 1);
+  EXPECT_EQ(document["schema_version"], 2);
   EXPECT_EQ(document["a"]["name"], "step 1 of " + store.directory());
   EXPECT_EQ(document["a"]["store"]["directory"], store.directory());
   EXPECT_EQ(document["a"]["step"], 1);
@@ -252,15 +252,15 @@ TEST(Diff, EndsWithTroubleForWhateverIsWrong) {
   EXPECT_EQ(RunInspect({"--store", store.directory(), "diff", "1", "1"}, {.out_path = "/dev/full"}).exit_code, 2);
 }
 
-TEST(Diff, WarnsOfAManifestThatCannotBeReadAndComparesAllTheSame) {
+TEST(Diff, WarnsOfAJournalThatCannotBeReadAndComparesAllTheSame) {
   TestStore store;
   store.Save({1, 2});
-  store.DamageManifest();
+  store.DamageJournal();
   const Finished diff = Diff(store, {"1", "2"});
   EXPECT_EQ(diff.exit_code, 0);
-  EXPECT_THAT(diff.err, StartsWith("checkpoint-inspect: warning: the manifest cannot be read"));
-  EXPECT_THAT(DiffJson(store, {"1", "2"}, 0)["a"]["store"]["manifest_problem"].get<std::string>(),
-              HasSubstr("/manifest"));
+  EXPECT_THAT(diff.err, StartsWith("checkpoint-inspect: warning: the journal cannot be read"));
+  EXPECT_THAT(DiffJson(store, {"1", "2"}, 0)["a"]["store"]["journal_problem"].get<std::string>(),
+              HasSubstr("/journal"));
 }
 
 TEST(Diff, ReadsTheStoreAloneWhereItIsNotTrusted) {

@@ -44,9 +44,10 @@ TEST(Doctor, FindsThatAStoreCanBeInTheBuildTree) {
   const Finished doctor = RunDoctor({"doctor", folder.directory()});
   EXPECT_EQ(doctor.exit_code, 0) << doctor.out << doctor.err;
   EXPECT_EQ(doctor.err, "");
-  for (const char* check : {"directory", "file system", "writable", "space", "durable names", "locks", "O_DIRECT",
-                            "fallocate", "O_TMPFILE", "write speed", "read speed", "sync", "io_uring", "locked memory",
-                            "open files", "huge pages", "CPU vectors", "cores"}) {
+  for (const char* check :
+       {"directory", "file system",   "writable",   "space",      "durable names", "new names",  "hard links",
+        "locks",     "O_DIRECT",      "fallocate",  "O_TMPFILE",  "write speed",   "read speed", "sync",
+        "io_uring",  "locked memory", "open files", "huge pages", "CPU vectors",   "cores"}) {
     EXPECT_THAT(doctor.out, HasSubstr("\n" + std::string(check) + " "));
   }
   EXPECT_THAT(doctor.out, HasSubstr("\na store works here"));
@@ -56,7 +57,7 @@ TEST(Doctor, FindsThatAStoreCanBeInTheBuildTree) {
 TEST(Doctor, GivesEveryFieldAsJson) {
   const TestStore folder;
   const json document = DoctorJson({"doctor", folder.directory() + "/absent"}, 0);
-  EXPECT_EQ(document["schema_version"], 1);
+  EXPECT_EQ(document["schema_version"], 2);
   EXPECT_EQ(document["directory"], folder.directory() + "/absent");
   EXPECT_EQ(document["looked_at"], folder.directory());
   EXPECT_NE(document["verdict"], "missing");

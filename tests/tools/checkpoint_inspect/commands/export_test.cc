@@ -260,7 +260,7 @@ TEST_F(ExportTest, SaysWhatListsTheDamageWhereTheStepCannotBeOpened) {
 
 TEST_F(ExportTest, JsonSaysWhatWasWritten) {
   const json document = RunInspectJson({"--store", store_.directory(), "--json", "export", "2", "-o", Out("m")});
-  EXPECT_EQ(document.at("schema_version"), 1);
+  EXPECT_EQ(document.at("schema_version"), 2);
   EXPECT_EQ(document.at("step"), 2);
   EXPECT_EQ(document.at("format"), "safetensors");
   EXPECT_EQ(document.at("files"),

@@ -25,7 +25,7 @@ TEST(Follow, PrintsALineOfJsonForEachStepThatIsCommitted) {
     ASSERT_TRUE(checkpointer->Save(step, state, {.metrics = {{"loss", 0.5}}}).ok());
     ASSERT_TRUE(checkpointer->WaitUntilCommitted().ok());
     const json line = ParseJson(follow.ReadOutLine(), nullptr, /*allow_exceptions=*/false);
-    EXPECT_EQ(line["schema_version"], 1);
+    EXPECT_EQ(line["schema_version"], 2);
     EXPECT_EQ(line["step"], step);
     EXPECT_EQ(line["state"], "committed");
     EXPECT_EQ(line["created"], "2023-11-14T22:13:20Z");
@@ -88,7 +88,7 @@ TEST(Follow, FailsWhereTheStoreBecomesOneOfANewerVersion) {
   store.Save({1});
   RunningInspect follow({"--store", store.directory(), "ls", "--follow"});
   EXPECT_THAT(follow.ReadErrLine(), HasSubstr("following"));
-  store.MakeManifestNewer();
+  store.MakeJournalNewer();
   EXPECT_THAT(follow.ReadErrLine(), HasSubstr("error: "));
   EXPECT_EQ(follow.Finish().exit_code, 14);
 }

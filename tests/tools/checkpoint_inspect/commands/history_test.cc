@@ -31,7 +31,6 @@ class HistoryTest : public testing::Test {
   void SetUp() override {
     store_.Save({1, 2}, {.metrics = {{"loss", 3}}}, 5000, absl::Now() - absl::Hours(3));
     store_.Deliver(1, Loss("validation", 0.5));
-    store_.TakeInReports();
     store_.Delete(1, "not among the latest 1");
     Evaluation bad = Loss("validation", kNan);
     bad.unhealthy = "NaN";
@@ -74,7 +73,7 @@ TEST_F(HistoryTest, NamesMetricsAsSelectorsDo) {
 
 TEST_F(HistoryTest, GivesEveryRowAsJson) {
   const json document = RunInspectJson({"--store", store_.directory(), "history"});
-  EXPECT_EQ(document["schema_version"], 1);
+  EXPECT_EQ(document["schema_version"], 2);
   ASSERT_THAT(document["history"], SizeIs(6));
   EXPECT_EQ(document["history"][0]["evaluator"], nullptr);
   EXPECT_EQ(document["history"][0]["metrics"], ParseJson(R"({"loss": 3.0})"));
@@ -200,14 +199,16 @@ TEST(History, IsEmptyWithANoteWhereThereAreNoMetrics) {
   EXPECT_EQ(RunInspectJson({"--store", store.directory(), "history"})["history"], json::array());
 }
 
-TEST(History, ComesFromTheReportsBesideTheShardsWhereTheManifestCannotBeRead) {
+TEST(History, IsThereAgainOnceADamagedJournalHasBeenRepaired) {
   TestStore store;
   store.Save({1, 2});
   store.Deliver(1, Loss("validation", 0.5));
-  store.TakeInReports();
   store.Deliver(2, Loss("validation", 0.25));
-  store.DamageManifest();
-  const json document = RunInspectJson({"--store", store.directory(), "history"}, 3);
+  store.Restart();  // the index has them
+  store.DamageJournal();
+  EXPECT_EQ(RunInspect({"--store", store.directory(), "history"}).exit_code, 3);
+  ASSERT_EQ(RunInspect({"--store", store.directory(), "repair", "--apply"}).exit_code, 0);
+  const json document = RunInspectJson({"--store", store.directory(), "history"}, 0);
   ASSERT_THAT(document["history"], SizeIs(2));
   EXPECT_EQ(document["history"][0]["metrics"]["loss"], 0.5);
   EXPECT_EQ(document["history"][1]["metrics"]["loss"], 0.25);

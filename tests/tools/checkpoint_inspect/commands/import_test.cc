@@ -82,7 +82,7 @@ TEST_F(ImportTest, SeveralFilesBecomeOneStep) {
   WriteFile("c", {{"c", Dtype::kUint8, {0}, 0, 0}}, "");
   const json document = RunInspectJson(
       {"--store", store_.directory() + "/store", "--json", "import", Path("a"), Path("c"), "--step", "0", "--create"});
-  EXPECT_EQ(document.at("schema_version"), 1);
+  EXPECT_EQ(document.at("schema_version"), 2);
   EXPECT_EQ(document.at("step").at("entries"), 3);
   EXPECT_EQ(document.at("step").at("user_metadata"), json({{"imported_from", {"a", "c"}}}));
   EXPECT_EQ(document.at("store").at("id").get<std::string>().size(), 32u);

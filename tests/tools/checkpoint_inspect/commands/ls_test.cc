@@ -57,10 +57,10 @@ TEST(Ls, GivesEveryFieldAsJson) {
               .user_metadata = R"({"run": "a"})"},
              5000, created);
   const json document = RunInspectJson({"--store", store.directory(), "ls"});
-  EXPECT_EQ(document["schema_version"], 1);
+  EXPECT_EQ(document["schema_version"], 2);
   EXPECT_EQ(document["store"]["directory"], store.directory());
   EXPECT_THAT(document["store"]["id"].get<std::string>(), MatchesRegex("[0-9a-f]{32}"));
-  EXPECT_EQ(document["store"]["manifest_problem"], nullptr);
+  EXPECT_EQ(document["store"]["journal_problem"], nullptr);
   ASSERT_THAT(document["steps"], SizeIs(1));
   json step = document["steps"][0];
   EXPECT_THAT(step["attempt"].get<std::string>(), MatchesRegex("[0-9a-f]{32}"));
@@ -158,9 +158,9 @@ TEST(Ls, GivesTheReasonOfWhatIsNotCommitted) {
   const Finished ls = RunInspect({"--store", store.directory(), "ls"});
   EXPECT_EQ(ls.exit_code, 0);
   EXPECT_THAT(Lines(ls.out), ElementsAre(StartsWith("STEP"), HasSubstr("committed"), HasSubstr(" lost "),
-                                         AllOf(StartsWith("  "), HasSubstr("gone")), HasSubstr(" damaged "),
-                                         AllOf(StartsWith("  "), HasSubstr(store.ShardPath(3))), HasSubstr(" failed "),
-                                         AllOf(StartsWith("  "), HasSubstr("File too large"))));
+                                         AllOf(StartsWith("  "), HasSubstr("No such file or directory")),
+                                         HasSubstr(" damaged "), AllOf(StartsWith("  "), HasSubstr(store.ShardPath(3))),
+                                         HasSubstr(" failed "), AllOf(StartsWith("  "), HasSubstr("File too large"))));
   const json steps = RunInspectJson({"--store", store.directory(), "ls"})["steps"];
   ASSERT_THAT(steps, SizeIs(4));
   EXPECT_EQ(steps[1]["state"], "lost");
@@ -169,28 +169,28 @@ TEST(Ls, GivesTheReasonOfWhatIsNotCommitted) {
   EXPECT_THAT(steps[3]["reason"].get<std::string>(), HasSubstr("File too large"));
 }
 
-TEST(Ls, FindsTheStepsByTheirShardsWhereTheManifestCannotBeRead) {
+TEST(Ls, FindsTheStepsByTheirShardsWhereTheJournalCannotBeRead) {
   TestStore store;
   store.Save({1, 2});
-  store.DamageManifest();
+  store.DamageJournal();
   const Finished ls = RunInspect({"--store", store.directory(), "ls"});
   EXPECT_EQ(ls.exit_code, 3);
-  EXPECT_THAT(ls.err, AllOf(StartsWith("checkpoint-inspect: warning: the manifest cannot be read"),
-                            HasSubstr(store.directory() + "/manifest")));
+  EXPECT_THAT(ls.err, AllOf(StartsWith("checkpoint-inspect: warning: the journal cannot be read"),
+                            HasSubstr(store.directory() + "/journal")));
   EXPECT_THAT(Lines(ls.out), SizeIs(3));
   const json document = RunInspectJson({"--store", store.directory(), "ls"}, 3);
-  EXPECT_THAT(document["store"]["manifest_problem"].get<std::string>(), HasSubstr("/manifest"));
+  EXPECT_THAT(document["store"]["journal_problem"].get<std::string>(), HasSubstr("/journal"));
   EXPECT_THAT(document["steps"], SizeIs(2));
 }
 
-TEST(Ls, FailsWhereNeitherManifestNorShardsCanBeRead) {
+TEST(Ls, FailsWhereNeitherJournalNorShardsCanBeRead) {
   TestStore store;
   store.Save({1});
-  store.DamageManifest();
+  store.DamageJournal();
   store.DamageIndex(1);
   const Finished ls = RunInspect({"--store", store.directory(), "ls"});
   EXPECT_EQ(ls.exit_code, 13);
-  EXPECT_THAT(ls.err, HasSubstr("the manifest cannot be read"));
+  EXPECT_THAT(ls.err, HasSubstr("the journal cannot be read"));
 }
 
 TEST(Ls, CutsMetricsOnATerminalThatIsTooNarrowAndNowhereElse) {

@@ -5,8 +5,8 @@
 #include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "storage/io/file_system.h"
-#include "storage/manifest/lease.h"
-#include "storage/manifest/store_layout.h"
+#include "storage/store/lease.h"
+#include "storage/store/store_layout.h"
 #include "tests/snapshot/observers.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
@@ -185,23 +185,6 @@ TEST(Prune, KeepsWhatAnyRuleWants) {
   EXPECT_THAT(Prune(store, {"--keep-hours", "0.5"}).out, HasSubstr("2 of 4 steps to delete"));
 }
 
-TEST(Prune, HandsTheDeletionsToALiveTrainer) {
-  TestStore store;
-  store.Save({1, 2, 3});
-  auto trainer = AsyncCheckpointer::Open({.directory = store.directory(),
-                                          .tuning = {.inbox_poll_interval = absl::Milliseconds(5)},
-                                          .observer = NoWarnings()});
-  ASSERT_TRUE(trainer.ok()) << trainer.status();
-  const Finished run = Prune(store, {"--keep-latest", "1", "--apply", kPatience});
-  EXPECT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_THAT(run.out, HasSubstr("deleted 2 of 2"));
-  EXPECT_THAT(run.err, HasSubstr("asking the trainer ("));
-  ASSERT_TRUE((*trainer)->Tidy().ok());  // the requests' files go before the trainer counts what it did
-  EXPECT_EQ((*trainer)->LatestStep()->step, 3);
-  EXPECT_EQ((*trainer)->statistics().steps_deleted, 2u);
-  EXPECT_THAT(Committed(store), ElementsAre(3));
-}
-
 // A trainer whose evaluator reads no step until it is let, and its store of four steps.
 class LaggingTrainer {
  public:
@@ -209,7 +192,7 @@ class LaggingTrainer {
   explicit LaggingTrainer(int64_t max_to_keep, int64_t judged = 0) {
     auto opened = AsyncCheckpointer::Open({.directory = store_.directory(),
                                            .retention = {.max_to_keep = max_to_keep},
-                                           .tuning = {.inbox_poll_interval = absl::Milliseconds(5)},
+                                           .tuning = {.poll_interval = absl::Milliseconds(5)},
                                            .observer = NoWarnings()});
     EXPECT_TRUE(opened.ok()) << opened.status();
     checkpointer_ = *std::move(opened);
@@ -289,7 +272,6 @@ TEST(Prune, SaysInOneLineWhyATrainerRefuses) {
                                               "refused: evaluator 'validation' has not read it yet\n"));
   // It reads step 1, which is the next to be judged.
   EXPECT_EQ(Occurrences(run.out, "has not read it yet"), 1u) << run.out;
-  EXPECT_FALSE(fs::exists(trainer.store().directory() + "/quarantine"));
 }
 
 // What its evaluators judged is what a run is rolled back to.
@@ -306,18 +288,6 @@ TEST(Prune, KeepsTheLatestHealthyStepAndTheLatestThatWasFoundHealthy) {
   EXPECT_EQ(plan["plan"][1]["reason"], "the latest that evaluators found healthy");
   EXPECT_EQ(plan["plan"][3]["reason"], "the latest healthy one");
   EXPECT_THAT(RunInspect({"show", "latest-healthy", "--store", store.directory()}).out, StartsWith("step 4"));
-}
-
-TEST(Prune, SaysSoWhereTheHolderHasNotTakenItInYet) {
-  TestStore store;
-  store.Save({1, 2, 3});
-  const auto lock = storage::PosixFileSystem().TryLock(storage::StoreLayout(store.directory()).lock());
-  ASSERT_TRUE(lock.ok()) << lock.status();
-  const Finished run = Prune(store, {"--keep-latest", "1", "--apply", "--wait=0"});
-  EXPECT_EQ(run.exit_code, 11);
-  EXPECT_THAT(run.out, AllOf(HasSubstr("steps 1, 2: not deleted: not read yet; the request waits in inbox/"),
-                             HasSubstr("deleted 0 of 2")));
-  EXPECT_THAT(Committed(store), ElementsAre(1, 2, 3));
 }
 
 TEST(Prune, DeletesAllStepsAfterOne) {
@@ -418,7 +388,7 @@ TEST(Prune, RefusesToGuessWhichEndOfAMetricIsTheBest) {
               "is better; use --keep-best x:lowest or --keep-best x:highest\n");
   }
   EXPECT_THAT(Committed(store), ElementsAre(1, 2, 3));
-  store.PutRecord("best", R"({"version":1,"metrics":{"x":"highest"}})");
+  store.RecordBestModes({{"x", BestMode::kHighest}});
   const Finished recorded = Prune(store, {"--keep-best", "x"});
   EXPECT_EQ(recorded.err, "checkpoint-inspect: nothing was changed; --apply does it\n");
   EXPECT_THAT(recorded.out, HasSubstr("best x (0.75)"));
@@ -429,7 +399,7 @@ TEST(Prune, SaysThatAnEndIsNotTheRecordedOne) {
   store.Save({1}, {.metrics = {{"x", 0.25}}});
   store.Save({2}, {.metrics = {{"x", 0.75}}});
   store.Save({3});
-  store.PutRecord("best", R"({"version":1,"metrics":{"x":"highest"}})");
+  store.RecordBestModes({{"x", BestMode::kHighest}});
   const Finished run = Prune(store, {"--keep-best", "x:lowest"});
   EXPECT_EQ(run.exit_code, 0);
   EXPECT_THAT(run.err, HasSubstr("--keep-best x:lowest keeps the lowest; the trainer recorded that higher is better"));
@@ -446,10 +416,10 @@ TEST(Prune, NamesTheMetricsThatThereAre) {
   EXPECT_EQ(run.out, "");
 }
 
-TEST(Prune, DeletesNothingOfAStoreWhoseManifestCannotBeRead) {
+TEST(Prune, DeletesNothingOfAStoreWhoseJournalCannotBeRead) {
   TestStore store;
   store.Save({1, 2});
-  store.DamageManifest();
+  store.DamageJournal();
   const auto before = store.Listing();
   const Finished run = Prune(store, {"--keep-latest", "1", "--apply"});
   EXPECT_EQ(run.exit_code, 13);

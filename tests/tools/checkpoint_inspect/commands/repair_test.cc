@@ -109,37 +109,21 @@ TEST(Repair, SaysOfALostStepThatSomebodyWantedToKeepIt) {
                                          HasSubstr("step 4: lost: damaged, and moved")));
 }
 
-TEST(Repair, RebuildsTheManifestAndTellsItAsJson) {
+TEST(Repair, MakesTheJournalAnewAndTellsItAsJson) {
   TestStore store;
   store.Save({1, 2});
-  store.DamageManifest();
+  store.DamageJournal();
   const auto plan = RunInspectJson({"repair", "--store", store.directory()}, 3);
-  EXPECT_EQ(plan["schema_version"], 1);
+  EXPECT_EQ(plan["schema_version"], 2);
   EXPECT_EQ(plan["applied"], false);
   ASSERT_EQ(plan["changes"].size(), 1u);
-  EXPECT_EQ(plan["changes"][0]["action"], "rebuild_manifest");
+  EXPECT_EQ(plan["changes"][0]["action"], "rebuild_journal");
   EXPECT_EQ(plan["restore"], 2);
   auto applied = RunInspectJson({"repair", "--apply", "--store", store.directory()}, 0);
   EXPECT_EQ(applied["applied"], true);
   EXPECT_EQ(applied["changes"], plan["changes"]);
   EXPECT_EQ(applied["lost"].size(), 0u);
   EXPECT_EQ(RunInspect({"verify", "--store", store.directory()}).exit_code, 0);
-}
-
-TEST(Repair, RecordsThatAStepWasDeletedWhoseFolderSaysSo) {
-  TestStore store;
-  store.SaveReusing({1, 2});
-  const std::string folder = std::filesystem::path(store.ShardPath(1)).parent_path();
-  WriteWhole(folder + "/deleted.json", R"({"version":1,"note":"too old"})");
-  EXPECT_THAT(RunInspect({"repair", "--store", store.directory()}).out,
-              AllOf(StartsWith("would record that "), HasSubstr("/steps/0000000001-"),
-                    EndsWith(" was deleted: its deleted.json says that it was deleted: too old\n"
-                             "after that, a restore takes step 2\n")));
-  const auto applied = RunInspectJson({"repair", "--apply", "--store", store.directory()}, 0);
-  ASSERT_EQ(applied["changes"].size(), 1u);
-  EXPECT_EQ(applied["changes"][0]["action"], "mark_deleted");
-  EXPECT_EQ(applied["changes"][0]["step"], 1);
-  EXPECT_EQ(store.Info(1).state, StepState::kDeleted);
 }
 
 TEST(Repair, NamesTheHealthyStepThatARestoreTakesInJsonAsVerifyDoes) {

@@ -145,16 +145,16 @@ TEST_F(ReportTest, DescribesAnEmptyStoreAndOneWithoutManifest) {
   EXPECT_EQ(Report({}).exit_code, 0);
   EXPECT_THAT(ReadWhole(path_), HasSubstr("There is no committed step to restore"));
   store_.Save({1});
-  store_.DamageManifest();
+  store_.DamageJournal();
   EXPECT_EQ(Report({"--force"}).exit_code, 3);
-  EXPECT_THAT(ReadWhole(path_), HasSubstr("the manifest cannot be read"));
+  EXPECT_THAT(ReadWhole(path_), HasSubstr("the journal cannot be read"));
   EXPECT_EQ(RunInspect({"--store", folder_, "report", "-o", path_}).exit_code, 10);
 }
 
 TEST_F(ReportTest, TellsWhatItDidAsJson) {
   store_.Save({1, 2}, {.metrics = {{"loss", 0.5}}});
   const nlohmann::json document = RunInspectJson({"--store", store_.directory(), "report", "-o", path_});
-  EXPECT_EQ(document["schema_version"], 1);
+  EXPECT_EQ(document["schema_version"], 2);
   const nlohmann::json& report = document["report"];
   EXPECT_EQ(report["path"], path_);
   EXPECT_EQ(report["bytes"], ReadWhole(path_).size());

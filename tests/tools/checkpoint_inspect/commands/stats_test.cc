@@ -33,8 +33,8 @@ class StatsTest : public testing::Test {
 };
 
 TEST_F(StatsTest, SaysWhatTakesTheRoomAndHowFastItGrows) {
-  std::filesystem::create_directories(store_.directory() + "/manifest.broken-1");
-  WriteWhole(store_.directory() + "/manifest.broken-1/log", std::string(100'000, 'x'));
+  std::filesystem::create_directories(store_.directory() + "/journal.broken-1");
+  WriteWhole(store_.directory() + "/journal.broken-1/0000000001", std::string(100'000, 'x'));
   const Finished stats = RunInspect({"--store", store_.directory(), "stats"});
   EXPECT_EQ(stats.exit_code, 0);
   EXPECT_EQ(stats.err, "");
@@ -68,13 +68,13 @@ TEST_F(StatsTest, SaysWhatTakesTheRoomAndHowFastItGrows) {
           bytes + " of" + bytes + " free; this store is (under )?[0-9.]+ % of the" + bytes +
           " in use; (full in [0-9]+ d|it does not fill up) at this rate of saves and retention"
           "(; in [0-9]+ d if retention deleted nothing)?\n"));
-  EXPECT_THAT(stats.out, AllOf(HasSubstr("\nsteps "), HasSubstr("\nmanifest "), HasSubstr("\nmanifest.broken-* "),
+  EXPECT_THAT(stats.out, AllOf(HasSubstr("\nsteps "), HasSubstr("\njournal "), HasSubstr("\njournal.broken-* "),
                                HasSubstr("can be removed by hand"), Not(HasSubstr("quarantine"))));
 }
 
 TEST_F(StatsTest, GivesEveryFigureAsJson) {
   const json document = RunInspectJson({"--store", store_.directory(), "stats"});
-  EXPECT_EQ(document["schema_version"], 1);
+  EXPECT_EQ(document["schema_version"], 2);
   EXPECT_THAT(document["states"], SizeIs(6));
   EXPECT_EQ(document["states"]["committed"]["steps"], 3);
   EXPECT_EQ(document["states"]["committed"]["logical_bytes"], 3 * 40036);
@@ -88,7 +88,7 @@ TEST_F(StatsTest, GivesEveryFigureAsJson) {
   EXPECT_EQ(disk["unread_directories"], 0);
   uint64_t total = 0;
   for (const char* place :
-       {"steps", "other_attempts", "quarantine", "manifest", "broken_manifests", "reserve", "other"}) {
+       {"steps", "other_attempts", "quarantine", "journal", "index", "broken_journals", "retired", "other"}) {
     total += disk[place].get<uint64_t>();
   }
   EXPECT_EQ(disk["total"], total);
@@ -186,10 +186,6 @@ TEST(Stats, HasPinnedStepsOnALineOfTheirOwn) {
   });
   EXPECT_THAT(RunInspect({"--store", store.directory(), "stats"}).out,
               AllOf(ContainsRegex("\npinned +1 "), Not(HasSubstr("best loss"))));
-}
-
-TEST(Stats, SaysThatTheReserveMustStay) {
-  EXPECT_THAT(RunInspect({"stats", "--help"}).out, HasSubstr("disk-reserve is a file of a megabyte"));
 }
 
 TEST(Stats, CountsWhatIsOfNoRecordedAttempt) {

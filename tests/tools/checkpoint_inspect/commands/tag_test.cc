@@ -4,7 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "storage/io/file_system.h"
-#include "storage/manifest/store_layout.h"
+#include "storage/store/store_layout.h"
 #include "tests/snapshot/observers.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
@@ -111,42 +111,26 @@ TEST(Tag, LeavesANameWhereItIsIfTheOtherStepMayHaveNoMore) {
   EXPECT_EQ(Inspect(store, {"tag", "2", "t10"}).exit_code, 0) << "it has that one";
 }
 
-TEST(Tag, HandsItsRequestsToALiveTrainer) {
+TEST(Tag, CountsAtOnceForATrainerAndForEveryReader) {
   TestStore store;
   store.Save({1, 2});
   ASSERT_EQ(Inspect(store, {"tag", "1", "v1"}).exit_code, 0);
-  const auto trainer = AsyncCheckpointer::Open({.directory = store.directory(),
-                                                .tuning = {.inbox_poll_interval = absl::Milliseconds(5)},
-                                                .observer = NoWarnings()});
+  const auto reader = StoreReader::Open(store.directory());
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  const auto trainer = AsyncCheckpointer::Open({.directory = store.directory(), .observer = NoWarnings()});
   ASSERT_TRUE(trainer.ok()) << trainer.status();
-  const Finished moved = Inspect(store, {"tag", "2", "v1", "--move", kPatience});
+  const Finished moved = Inspect(store, {"tag", "2", "v1", "--move"});
   EXPECT_EQ(moved.exit_code, 0) << moved.err;
   EXPECT_EQ(moved.out, "step 2: tagged v1\nstep 1: untagged v1\n");
-  EXPECT_THAT(moved.err, HasSubstr("asking the trainer ("));
+  EXPECT_EQ(moved.err, "") << "no process is asked";
+  ASSERT_TRUE((*reader)->Refresh().ok());
+  EXPECT_EQ((*reader)->FindStep(StepSelector::Tag("v1"))->step, 2);
+  ASSERT_TRUE((*trainer)->Tidy().ok());
   const auto steps = (*trainer)->Steps();
-  ASSERT_TRUE(steps.ok());
+  ASSERT_TRUE(steps.ok()) << steps.status();
   EXPECT_THAT((*steps)[0].tags, IsEmpty());
   EXPECT_THAT((*steps)[1].tags, ElementsAre("v1"));
-  const Finished untagged = Inspect(store, {"untag", "v1", kPatience});
-  EXPECT_EQ(untagged.out, "step 2: untagged v1\n");
-  EXPECT_THAT(untagged.err, HasSubstr("asking the trainer ("));
-}
-
-TEST(Tag, SaysSoWhereTheHolderHasNotTakenItInYet) {
-  TestStore store;
-  store.Save({1, 2});
-  ASSERT_EQ(Inspect(store, {"tag", "1", "v1"}).exit_code, 0);
-  {
-    const auto lock = storage::PosixFileSystem().TryLock(storage::StoreLayout(store.directory()).lock());
-    ASSERT_TRUE(lock.ok()) << lock.status();
-    const Finished run = Inspect(store, {"tag", "2", "v1", "--move", "--wait", "0"});
-    EXPECT_EQ(run.exit_code, 11);
-    EXPECT_THAT(run.out, AllOf(HasSubstr("step 1: not untagged v1: not read yet; the request waits in inbox/"),
-                               HasSubstr("step 2: not tagged v1: not read yet; the request waits in inbox/")));
-  }
-  store.Save({3});
-  EXPECT_THAT(store.Info(1).tags, IsEmpty()) << "the next trainer has taken it in";
-  EXPECT_THAT(store.Info(2).tags, ElementsAre("v1"));
+  EXPECT_EQ(Inspect(store, {"untag", "v1"}).out, "step 2: untagged v1\n");
 }
 
 TEST(Tag, IsShownWhereverAPinIs) {
@@ -157,16 +141,17 @@ TEST(Tag, IsShownWhereverAPinIs) {
   EXPECT_THAT(Inspect(store, {"ls"}).out, HasSubstr("\n  tagged paper, v1\n"));
   EXPECT_THAT(Inspect(store, {"show", "1"}).out, testing::ContainsRegex("\n  pinned +yes\n  tags +paper, v1\n"));
   EXPECT_THAT(Inspect(store, {"prune", "--keep-latest", "1"}).out, HasSubstr("tagged paper, v1"));
-  EXPECT_THAT(Inspect(store, {"manifest", "dump", "--prefix", "step/"}).out, HasSubstr("tags: [\"paper\",\"v1\"]"));
+  EXPECT_THAT(Inspect(store, {"journal", "--step", "1"}).out, HasSubstr("tags: [\"paper\",\"v1\"]"));
   ASSERT_EQ(Inspect(store, {"pin", "1", "--note", "figure 3"}).exit_code, 0);
   EXPECT_THAT(Inspect(store, {"ls"}).out, HasSubstr("\n  tagged paper, v1: figure 3\n"));
 }
 
-TEST(Tag, IsKnownAfterARebuildOfTheManifest) {
+TEST(Tag, IsKnownAfterTheJournalWasMadeAnew) {
   TestStore store;
   store.Save({1, 2});
   ASSERT_EQ(Inspect(store, {"tag", "1", "v1"}).exit_code, 0);
-  store.DamageManifest();
+  store.Save({3});  // the index has it
+  store.DamageJournal();
   ASSERT_EQ(Inspect(store, {"repair", "--apply"}).exit_code, 0);
   EXPECT_THAT(store.Info(1).tags, ElementsAre("v1"));
 }
@@ -176,7 +161,7 @@ TEST(Tag, PrintsItsRequestsAsJson) {
   store.Save({1, 2});
   ASSERT_EQ(Inspect(store, {"tag", "1", "v1"}).exit_code, 0);
   const auto json = RunInspectJson({"tag", "2", "v1", "--move", "--store", store.directory()});
-  EXPECT_EQ(json["schema_version"], 1);
+  EXPECT_EQ(json["schema_version"], 2);
   EXPECT_EQ(json["tag"], "v1");
   ASSERT_EQ(json["requests"].size(), 2u);
   EXPECT_EQ(json["requests"][0]["request"], "tag");
@@ -261,10 +246,10 @@ TEST(Tag, IsRefusedForAStrangersStore) {
   }
 }
 
-TEST(Tag, LeavesAStoreAloneWhoseManifestCannotBeRead) {
+TEST(Tag, LeavesAStoreAloneWhoseJournalCannotBeRead) {
   TestStore store;
   store.Save({1});
-  store.DamageManifest();
+  store.DamageJournal();
   const auto before = store.Listing();
   const Finished run = Inspect(store, {"tag", "1", "v1"});
   EXPECT_EQ(run.exit_code, 13);
@@ -276,7 +261,7 @@ TEST(Tag, ExplainsItselfWithAnExample) {
   for (const char* command : {"tag", "untag"}) {
     const Finished help = RunInspect({command, "--help"});
     EXPECT_EQ(help.exit_code, 0);
-    EXPECT_THAT(help.out, AllOf(HasSubstr("NAME"), HasSubstr("--wait"), HasSubstr("Example")));
+    EXPECT_THAT(help.out, AllOf(HasSubstr("NAME"), HasSubstr("Example")));
   }
 }
 

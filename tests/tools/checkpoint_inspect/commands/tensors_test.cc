@@ -74,7 +74,7 @@ TEST(Tensors, GivesEveryFieldAsJson) {
   TestStore store;
   store.Save({1});
   json document = TensorsJson(store, {"1", "model.bias", "--stats"});
-  EXPECT_EQ(document["schema_version"], 1);
+  EXPECT_EQ(document["schema_version"], 2);
   EXPECT_EQ(document["store"]["directory"], store.directory());
   EXPECT_EQ(document["step"], 1);
   EXPECT_THAT(document["attempt"].get<std::string>(), SizeIs(32));

@@ -130,7 +130,7 @@ TEST_F(TraceTest, LeavesOutStepsOfWhichNothingIsKnown) {
   store_.Save({1}, {}, 10);
   store_.RecordUnsaved(3, {.evaluator = "validation"});
   const json document = RunInspectJson({"--store", store_.directory(), "trace", "all", "-o", path_});
-  EXPECT_EQ(document["schema_version"], 1);
+  EXPECT_EQ(document["schema_version"], 2);
   EXPECT_EQ(document["path"], path_);
   ASSERT_THAT(document["saves"], SizeIs(1));
   EXPECT_EQ(document["saves"][0]["step"], 1);
@@ -143,11 +143,12 @@ TEST_F(TraceTest, LeavesOutStepsOfWhichNothingIsKnown) {
 
 TEST_F(TraceTest, WritesNothingWhereThereIsNothing) {
   store_.Save({1}, {}, 10);
-  std::filesystem::remove_all(store_.directory() + "/manifest");
+  std::filesystem::remove_all(store_.directory() + "/journal");
+  store_.RemoveIndex();
   store_.Restart();
   const Finished run = Trace({"1", "-o", path_});
   EXPECT_EQ(run.exit_code, 1);
-  EXPECT_THAT(run.err, HasSubstr("was not written: the manifest has no phases"));
+  EXPECT_THAT(run.err, HasSubstr("was not written: no phases of these steps are recorded"));
   EXPECT_FALSE(std::filesystem::exists(path_));
 }
 

@@ -1,5 +1,5 @@
-// All that verify can find wrong in a store, a test for each, and what it says of it. Longer than 500 lines, because
-// each kind of damage has its own place in the store, and its own line, exit code and JSON.
+// All that verify can find wrong in a step, a test for each, and what it says of it. record_check_test.cc has what it
+// finds wrong in the journal, the index and store.json.
 
 #include <algorithm>
 #include <filesystem>
@@ -59,7 +59,7 @@ TEST(Verify, GivesResultsAsJson) {
   store.Save({1, 2});
   store.DamageChunk(2);
   const json document = RunInspectJson({"--store", store.directory(), "verify"}, 3);
-  EXPECT_EQ(document["schema_version"], 1);
+  EXPECT_EQ(document["schema_version"], 2);
   ASSERT_THAT(document["steps"], SizeIs(2));
   EXPECT_EQ(document["steps"][0]["result"], "sound");
   EXPECT_EQ(document["steps"][0]["damage"], json::array());
@@ -74,39 +74,6 @@ TEST(Verify, GivesResultsAsJson) {
   EXPECT_THAT(second["damage"][0]["what"].get<std::string>(), HasSubstr("at 4096"));
   EXPECT_EQ(second["damage"][0]["entries"], json::array({"model.weight"}));
   EXPECT_EQ(document["restore"], ParseJson(R"({"step": 1, "verified": true})"));
-}
-
-// In a block that only questions about metrics need.
-TEST(Verify, FindsDamageInTheManifestThatHidesNoStep) {
-  TestStore store;
-  std::vector<int64_t> steps(40);
-  std::iota(steps.begin(), steps.end(), 1);
-  SaveOptions options;
-  for (int i = 0; i < 20; ++i) options.metrics["metric " + std::to_string(i)] = i;
-  store.Save(steps, options, /*elements=*/16);
-  store.Save({41});  // what the log held becomes a table
-  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify"}).exit_code, 0);
-  std::string table;
-  for (const auto& entry : std::filesystem::directory_iterator(store.directory() + "/manifest")) {
-    if (entry.path().extension() != ".sst") continue;
-    if (table.empty() || entry.file_size() > std::filesystem::file_size(table)) table = entry.path();
-  }
-  ASSERT_NE(table, "");
-  {
-    std::fstream file(table, std::ios::in | std::ios::out | std::ios::binary);
-    file.seekp(100);
-    file.put('!');
-  }
-  const Finished verify = RunInspect({"--store", store.directory(), "verify"});
-  EXPECT_EQ(verify.exit_code, 3) << verify.err;
-  EXPECT_EQ(verify.err, "");
-  EXPECT_THAT(verify.out, ContainsRegex("\nstep 41: sound[^\n]*\nmanifest: damaged: [^\n]*[0-9]+\\.sst[^\n]*\n"));
-  EXPECT_THAT(verify.out, ContainsRegex("rebuilds the manifest\n41 of 41 steps sound; the manifest is damaged; a "
-                                        "restore takes step 41\n"));
-  const json document = RunInspectJson({"--store", store.directory(), "verify"}, 3);
-  EXPECT_THAT(document["manifest_damage"].get<std::string>(), HasSubstr(".sst"));
-  EXPECT_EQ(RunInspect({"--store", store.directory(), "repair", "--apply"}).exit_code, 0);
-  EXPECT_EQ(RunInspectJson({"--store", store.directory(), "verify"}, 0)["manifest_damage"], nullptr);
 }
 
 TEST(Verify, LocatesDamageAndNamesTheStepToRestore) {
@@ -182,7 +149,7 @@ TEST(Verify, CountsWhatIsRecordedAsLostOrDamaged) {
   const Finished verify = RunInspect({"--store", store.directory(), "verify"});
   EXPECT_EQ(verify.exit_code, 3) << verify.err;
   EXPECT_THAT(verify.out,
-              MatchesRegex("step 1: sound[^\n]*\nstep 2: lost: its folder is gone\n"
+              MatchesRegex("step 1: sound[^\n]*\nstep 2: lost: [^\n]*No such file or directory[^\n]*\n"
                            "step 3: marked as damaged \\([^\n]+\\), though every byte reads as committed now\n"
                            "1 of 3 steps sound; marked: 3; lost: 2; a restore takes step 1\n"));
   EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "2"}).exit_code, 13);
@@ -323,14 +290,14 @@ TEST(Verify, NamesTheNearestStepsOfOneThatIsNotThere) {
   EXPECT_THAT(verify.err, HasSubstr("nearest: 1 and 5"));
 }
 
-TEST(Verify, VerifiesTheShardsWhereTheManifestCannotBeRead) {
+TEST(Verify, VerifiesTheShardsWhereTheJournalCannotBeRead) {
   TestStore store;
   store.Save({1, 2});
-  store.DamageManifest();
+  store.DamageJournal();
   const Finished verify = RunInspect({"--store", store.directory(), "verify"});
   EXPECT_EQ(verify.exit_code, 3) << verify.err;
   EXPECT_THAT(verify.out, AllOf(HasSubstr("step 1: sound"),
-                                EndsWith("2 of 2 steps sound; the manifest cannot be read; a restore takes step 2\n")));
+                                EndsWith("2 of 2 steps sound; the journal cannot be read; a restore takes step 2\n")));
 }
 
 TEST(Verify, ShowsProgressOnATerminalOnly) {
@@ -368,51 +335,6 @@ TEST(Verify, PassesOverStepsWithoutFiles) {
   const Finished unsaved = RunInspect({"--store", store.directory(), "verify", "3"});
   EXPECT_EQ(unsaved.exit_code, 1);
   EXPECT_THAT(unsaved.err, HasSubstr("step 3 was never committed"));
-}
-
-// Files of reports lie beside the shards.
-TEST(Verify, FindsNothingWrongWithReportsInAStepsFolder) {
-  TestStore store;
-  store.Save({1});
-  store.Deliver(1, {.evaluator = "validation", .metrics = {{"loss", 0.25}}});
-  store.TakeInReports();
-  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify"}).exit_code, 0);
-}
-
-TEST(Verify, NamesPinsAndReportsThatCannotBeRead) {
-  TestStore store;
-  store.Save({1, 2});
-  ASSERT_EQ(RunInspect({"--store", store.directory(), "pin", "1"}).exit_code, 0);
-  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify"}).exit_code, 0);
-  const std::string pin = std::filesystem::path(store.ShardPath(1)).parent_path() / "pin.json";
-  WriteWhole(pin, "x");
-  const Finished verify = RunInspect({"--store", store.directory(), "verify"});
-  EXPECT_EQ(verify.exit_code, 3) << verify.err;
-  EXPECT_THAT(
-      verify.out,
-      EndsWith(
-          "\nstep 1: its pin cannot be read: " + pin +
-          ": it is not a JSON object\n"
-          "  no byte of a step is affected; the manifest has their contents, except those of reports in the inbox\n"
-          "2 of 2 steps sound; pins, reports and deletion marks that cannot be read: 1; a restore takes step 2\n"));
-  const json document = RunInspectJson({"--store", store.directory(), "verify", "1"}, 3);
-  EXPECT_EQ(document["steps"][0]["result"], "sound");
-  EXPECT_EQ(document["unreadable_notes"],
-            json::array({{{"step", 1}, {"path", pin}, {"what", "it is not a JSON object"}}}));
-  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "2"}).exit_code, 0);
-  // A wrong name of a tag would be believed.
-  ASSERT_EQ(RunInspect({"--store", store.directory(), "tag", "1", "paper"}).exit_code, 0);
-  std::string contents = ReadWhole(pin);
-  contents.at(contents.find("paper")) ^= 1;
-  WriteWhole(pin, contents);
-  EXPECT_THAT(RunInspect({"--store", store.directory(), "verify"}).out,
-              HasSubstr("its check does not match its bytes"));
-  // Damage of a step is worse.
-  store.DamageChunk(1);
-  EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "1"}).exit_code, 13);
-  // What mends it.
-  ASSERT_EQ(RunInspect({"--store", store.directory(), "pin", "1"}).exit_code, 0);
-  EXPECT_EQ(RunInspectJson({"--store", store.directory(), "verify"}, 3)["unreadable_notes"], json::array());
 }
 
 TEST(Verify, ReadsASampleThatItsSeedDrawsAgain) {

@@ -74,7 +74,7 @@ TEST_F(HistoryPlotTest, MarksNoBestWhereNothingTellsWhichEndItIs) {
   EXPECT_EQ(plot.err,
             "checkpoint-inspect: no best value of rate is marked; rate:lowest or rate:highest says which is "
             "better\n");
-  store_.PutRecord("best", R"({"version":1,"metrics":{"rate":"highest"}})");
+  store_.RecordBestModes({{"rate", BestMode::kHighest}});
   EXPECT_THAT(Plot({"rate"}).out, HasSubstr("* best: 0.5 at step 400"));
 }
 

@@ -64,7 +64,7 @@ TEST(GatherReport, HasNoBestWhereNothingTellsWhichEndItIs) {
   store.Save({1}, {.metrics = {{"learning_rate", 0.5}}});
   EXPECT_EQ(Gather(store).metrics[0].mode, std::nullopt);
   EXPECT_EQ(Gather(store).metrics[0].best, std::nullopt);
-  store.PutRecord("best", R"({"version":1,"metrics":{"learning_rate":"highest"}})");
+  store.RecordBestModes({{"learning_rate", BestMode::kHighest}});
   EXPECT_EQ(Gather(store).metrics[0].mode, BestMode::kHighest);
   EXPECT_EQ(Gather(store).metrics[0].best, 1);
 }
@@ -104,9 +104,9 @@ TEST(GatherReport, ListsWhatIsRecordedAgainstSteps) {
   TestStore store;
   store.Save({1, 2, 3});
   store.SaveInVain(4);
-  store.RemoveStep(1);
   store.DamageChunk(3);
   store.Restart();
+  store.Update(1, [](StepInfo& info) { info.state = StepState::kLost; });
   store.Deliver(2, {.evaluator = "health", .unhealthy = "spike"});
   store.Deliver(2, {.evaluator = "late", .outcome = Evaluation::Outcome::kSkipped, .reason = "busy"});
   store.Deliver(2, {.evaluator = "validation", .outcome = Evaluation::Outcome::kFailed, .reason = "no device"});
@@ -184,10 +184,10 @@ TEST(GatherReport, SaysThatThereIsNothingToRestore) {
 TEST(GatherReport, SaysThatTheManifestCannotBeRead) {
   TestStore store;
   store.Save({1});
-  store.DamageManifest();
+  store.DamageJournal();
   const Gathered data = Gather(store);
   EXPECT_EQ(data.grade, HealthGrade::kBad);
-  EXPECT_THAT(data.verdict, HasSubstr("the manifest cannot be read"));
+  EXPECT_THAT(data.verdict, HasSubstr("the journal cannot be read"));
 }
 
 TEST(JudgeHealth, SaysHowMuchWasReadOfAStoreThatNothingIsKnownAgainst) {

@@ -293,7 +293,7 @@ TEST_F(PassOverTest, KeepsAStepThatNoManifestTellsOf) {
   for (int64_t step = 1; step <= 3; ++step) Save(step);
   const ReportSurvey survey = SurveyAcross({1, 2, 3}, [&] {
     store_.RemoveStep(1);
-    store_.DamageManifest();
+    store_.DamageJournal();
   });
   EXPECT_THAT(survey.problems, SizeIs(1));
   EXPECT_THAT(survey.passed_over, IsEmpty());

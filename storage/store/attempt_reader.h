@@ -1,0 +1,50 @@
+// An attempt, as its shards alone tell it. What recovery, rebuild and a reader without a manifest see.
+
+#ifndef TIDEMARK_STORAGE_STORE_ATTEMPT_READER_H_
+#define TIDEMARK_STORAGE_STORE_ATTEMPT_READER_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "storage/io/file_system.h"
+#include "storage/records/manifest_records.h"
+#include "storage/shard/shard_reader.h"
+#include "storage/store/store_layout.h"
+
+namespace tidemark::storage {
+
+// All shards of one attempt, rank by rank.
+struct Attempt {
+  std::vector<std::unique_ptr<ShardReader>> shards;
+  StepRecord record;  // made from their headers and indices; state kCommitted
+};
+
+// Reads header, footer and index of every shard. kNotFound: a shard is missing. kDataLoss: one is damaged or says that
+// it belongs to another step, attempt or rank. kFailedPrecondition: it belongs to another store. kUnimplemented: it is
+// of a newer version.
+absl::StatusOr<Attempt> ReadAttempt(FileSystem& files, const StoreLayout& layout, const StoreId& store,
+                                    const StepFolder& folder);
+
+// The same for the record alone. Holds one shard open at a time, however many there are.
+absl::StatusOr<StepRecord> ReadAttemptRecord(FileSystem& files, const StoreLayout& layout, const StoreId& store,
+                                             const StepFolder& folder);
+
+// The attempts in steps/, by name. Names that are no attempt's are appended to `*strangers`.
+absl::StatusOr<std::vector<StepFolder>> ListAttempts(FileSystem& files, const StoreLayout& layout,
+                                                     std::vector<std::string>* strangers);
+
+// The store id in the headers of the shards that can be read. kNotFound if there is none; kFailedPrecondition if they
+// disagree. Any error but kNotFound, kDataLoss and kUnimplemented of any shard is returned.
+absl::StatusOr<StoreId> FindStoreId(FileSystem& files, const StoreLayout& layout);
+
+// Reads every byte of the attempt and, if all that belong to something are sound, syncs its files and folders.
+// kDataLoss says what is damaged.
+absl::Status VerifyAndSync(FileSystem& files, const StoreLayout& layout, const StepFolder& folder,
+                           const Attempt& attempt, const ShardReadOptions& options);
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_STORE_ATTEMPT_READER_H_

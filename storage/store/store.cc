@@ -1,0 +1,459 @@
+#include "storage/store/store.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "fmt/format.h"
+#include "storage/io/exception_status.h"
+#include "storage/io/fresh_look.h"
+#include "storage/io/lock_note.h"
+#include "storage/shard/checked_encoding.h"
+#include "storage/shard/ids.h"
+#include "storage/store/attempt_reader.h"
+#include "storage/store/first_format/convert.h"
+#include "storage/store/garbage.h"
+#include "storage/store/identity_recovery.h"
+#include "storage/store/rebuild.h"
+#include "storage/store/retired_shard.h"
+#include "storage/store/store_identity.h"
+#include "storage/store/warn_later.h"
+
+namespace tidemark::storage {
+namespace {
+
+// The number of tries, and the time between them, to lock a store that checkpoint-inspect holds: 10 s in all.
+constexpr int kInspectTriesMax = 500;
+constexpr absl::Duration kBetweenInspectTries = absl::Milliseconds(20);
+
+// Some 70 ms on a local SSD, for which the next save waits at most.
+constexpr size_t kRemovalsPerCommitMax = 256;
+
+absl::StatusOr<std::unique_ptr<FileLock>> TakeLock(FileSystem& files, const StoreLayout& layout, bool awaits_inspect) {
+  for (int tries = 1;; ++tries) {
+    absl::StatusOr<std::unique_ptr<FileLock>> lock = files.TryLock(layout.lock());
+    if (lock.ok() || !absl::IsUnavailable(lock.status())) return lock;
+    const absl::Status held = absl::UnavailableError(fmt::format(
+        "store {} is open for writing elsewhere: {}", layout.directory(), std::string(lock.status().message())));
+    if (!awaits_inspect || tries == kInspectTriesMax) return held;
+    const absl::StatusOr<std::string> note = files.ReadNote(layout.lock(), kNoteBytesMax);
+    if (!note.ok() || !MayBeInspect(*note)) return held;
+    absl::SleepFor(kBetweenInspectTries);
+  }
+}
+
+}  // namespace
+
+Store::Store(FileSystem& files, StoreOptions options)
+    : files_(files),
+      options_(std::move(options)),
+      layout_(options_.directory),
+      names_(files, "the store " + layout_.directory()) {}
+
+Store::~Store() {
+  BestEffort([this] {
+    if (lock_ != nullptr && names_.Check().ok()) DropRetiredShard(files_, layout_);
+  });
+}
+
+absl::StatusOr<std::unique_ptr<Store>> Store::Open(FileSystem& files, StoreOptions options) {
+  if (options.directory.empty()) return absl::InvalidArgumentError("the directory of the store is empty");
+  std::unique_ptr<Store> store(new Store(files, std::move(options)));
+  if (absl::Status status = store->Initialize(); !status.ok()) return status;
+  return store;
+}
+
+absl::Status Store::Initialize() {
+  if (!options_.create) {
+    const absl::StatusOr<FoundIdentity> there = FindIdentity(files_, layout_);
+    if (!there.ok()) return there.status();
+    if (!there->id) return absl::NotFoundError(fmt::format("there is no store in {}", layout_.directory()));
+  }
+  if (absl::Status status = CreateDirectories(files_, layout_.directory()); !status.ok()) return status;
+  // A directory that is not ours gets neither LOCK nor steps/.
+  if (absl::StatusOr<FoundIdentity> identity = FindIdentity(files_, layout_); !identity.ok()) return identity.status();
+  absl::StatusOr<std::unique_ptr<FileLock>> lock = TakeLock(files_, layout_, options_.awaits_inspect);
+  if (!lock.ok()) return lock.status();
+  lock_ = *std::move(lock);
+  absl::Status status = names_.Add(layout_.directory());
+  if (status.ok()) status = names_.Add(layout_.lock());
+  if (status.ok()) status = SetUp();
+  if (status.ok()) status = names_.Add(layout_.steps());
+  if (status.ok()) status = names_.Add(layout_.journal());
+  return status;
+}
+
+absl::Status Store::SetUp() {
+  absl::Status status = lock_->WriteNote(DescribeThisProcess());
+  if (!status.ok()) return status;
+  // Another process may have made the store since the first look.
+  absl::StatusOr<FoundIdentity> identity = FindIdentity(files_, layout_);
+  if (!identity.ok()) return identity.status();
+  // What an old listing of a file server lacks must not be taken for missing.
+  if (identity->format < kStoreFormat || !files_.TypeOf(layout_.journal()).ok()) {
+    LookAfresh(files_, fmt::format("{}/.look-{}", layout_.directory(), ToHex(RandomBytes16())));
+    identity = FindIdentity(files_, layout_);
+    if (!identity.ok()) return identity.status();
+  }
+  status = files_.CreateDirectory(layout_.steps());
+  if (!status.ok() && !absl::IsAlreadyExists(status)) return status;
+  // Also where it was there: a crash may have come between its making and this.
+  if (status = files_.SyncDirectory(layout_.directory()); !status.ok()) return status;
+  id_ = identity->id.value_or(StoreId{RandomBytes16()});
+  if (status = FinishRebuild(files_, layout_, options_.warn); !status.ok()) return status;
+  absl::StatusOr<bool> old = false;
+  if (identity->format < kStoreFormat) old = IsOfFirstFormat(files_, layout_);
+  if (!old.ok()) return old.status();
+  if (*old) status = ConvertFirstFormat(files_, layout_, id_, options_.read, options_.warn);
+  if (!status.ok()) return status;
+  if (*old && options_.note)
+    options_.note("the store has format 2 now, which older versions of the library cannot open");
+  // Before the journal of a new store, and behind a conversion: until then older libraries can open the store.
+  if (identity->format < kStoreFormat) {
+    if (identity->id && !identity->written.ok()) {
+      options_.warn(fmt::format("store.json was rewritten from the index or the shards: {}",
+                                std::string(identity->written.message())));
+    }
+    if (status = WriteIdentity(); !status.ok()) return status;
+  }
+  absl::StatusOr<bool> lost = HasLostItsJournal();
+  if (!lost.ok()) return lost.status();
+  status = *lost ? absl::DataLossError("it is lost") : OpenJournal();
+  if (status.ok() && options_.checks_journal) status = CheckJournal();
+  if (absl::IsDataLoss(status)) status = MakeJournalAnew(status);
+  return status.ok() ? ClearFirstFormat() : status;
+}
+
+absl::Status Store::MakeJournalAnew(const absl::Status& why) {
+  options_.warn(fmt::format("the journal cannot be read and is made anew: {}", std::string(why.message())));
+  journal_.reset();
+  absl::Status status = RebuildJournal(files_, layout_, id_, options_.read, options_.warn);
+  return status.ok() ? OpenJournal() : status;
+}
+
+// kDataLoss: an entry is damaged that the index has applied, so nobody else can read the journal.
+absl::Status Store::CheckJournal() {
+  const absl::StatusOr<std::unique_ptr<StoreJournal>> whole =
+      StoreJournal::Open(files_, layout_, id_, {.warn = options_.warn});
+  if (!whole.ok()) return whole.status();
+  const absl::StatusOr<bool> same = SaysTheSame(catalog(), (*whole)->catalog());
+  if (same.ok() && *same) return absl::OkStatus();
+  options_.warn(fmt::format("the index is made anew, because it {}",
+                            same.ok() ? "differs from the journal" : "cannot be read: " + same.status().ToString()));
+  journal_.reset();
+  absl::Status status = RemoveTree(files_, layout_.index());
+  return status.ok() ? OpenJournal() : status;
+}
+
+// What a conversion leaves: the old files, and attempts that were never committed.
+absl::Status Store::ClearFirstFormat() {
+  const absl::Status there = files_.TypeOf(layout_.manifest()).status();
+  if (!there.ok()) return absl::IsNotFound(there) ? absl::OkStatus() : there;
+  if (absl::Status status = SweepBefore(journal_->epoch(), {}); !status.ok()) return status;
+  RemoveFirstFormat(files_, layout_, options_.warn);
+  return absl::OkStatus();
+}
+
+// Before the first entry of a journal there is no attempt.
+absl::StatusOr<bool> Store::HasLostItsJournal() const {
+  const absl::Status there = files_.TypeOf(layout_.journal()).status();
+  if (there.ok() || !absl::IsNotFound(there)) return there.ok() ? absl::StatusOr<bool>(false) : there;
+  std::vector<std::string> unknown;
+  const absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files_, layout_, &unknown);
+  if (!folders.ok()) return folders.status();
+  const absl::Status index = files_.TypeOf(layout_.index()).status();
+  if (!index.ok() && !absl::IsNotFound(index)) return index;
+  return !folders->empty() || index.ok();
+}
+
+// kDataLoss: see StoreJournal::Open; or an attempt is of a later epoch than any that the journal knows.
+absl::Status Store::OpenJournal() {
+  absl::StatusOr<std::unique_ptr<StoreJournal>> journal =
+      StoreJournal::Open(files_, layout_, id_, {.holder = true, .warn = options_.warn});
+  if (!journal.ok()) return journal.status();
+  journal_ = *std::move(journal);
+  next_sequence_ = catalog().last_sequence() + 1;
+  return journal_->index_is_new() ? CheckEpochs(files_, layout_, catalog(), journal_->epoch()) : absl::OkStatus();
+}
+
+absl::Status Store::WriteIdentity() {
+  const auto encoded = EncodeAndCheck("store.json", id_, EncodeStoreIdentity, DecodeStoreIdentity);
+  if (!encoded.ok()) return encoded.status();
+  return WriteFileDurably(files_, layout_.identity(), encoded->bytes);
+}
+
+absl::StatusOr<ShardIdentity> Store::BeginAttempt(int64_t step) {
+  if (absl::Status held = names_.Check(); !held.ok()) return held;
+  ShardIdentity identity;
+  identity.store = id_;
+  identity.step = step;
+  identity.attempt = MakeAttemptId(journal_->epoch(), next_ordinal_.fetch_add(1));
+  identity.sequence = next_sequence_.fetch_add(1);
+  // Opened before the folder is made: a failed sync that another thread has caused is reported to those that were open.
+  absl::StatusOr<std::unique_ptr<Directory>> steps = files_.OpenDirectory(layout_.steps());
+  if (!steps.ok()) return steps.status();
+  if (absl::Status status = files_.CreateDirectory(layout_.attempt(step, identity.attempt)); !status.ok()) {
+    return status;
+  }
+  absl::MutexLock lock(&mutex_);
+  open_attempts_[identity.attempt] = *std::move(steps);
+  return identity;
+}
+
+bool Store::Recycle(const ShardIdentity& identity) {
+  const bool recycled =
+      RecycleShard(files_, layout_, layout_.shard(identity.step, identity.attempt, identity.rank, identity.world_size));
+  if (recycled) recycled_ = true;
+  return recycled;
+}
+
+absl::Status Store::SyncFolders(const StepFolder& folder) {
+  std::unique_ptr<Directory> steps;
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto open = open_attempts_.find(folder.attempt);
+    if (open == open_attempts_.end()) {
+      return absl::InternalError(fmt::format("commit of step {}: its attempt was not begun here", folder.step));
+    }
+    steps = std::move(open->second);
+    open_attempts_.erase(open);
+  }
+  absl::Status status = files_.SyncDirectory(layout_.attempt(folder.step, folder.attempt));
+  if (status.ok()) status = steps->Sync();
+  // A shard that was recycled came from there: until both directories are synced power loss may take it back.
+  if (status.ok() && recycled_.exchange(false)) {
+    status = files_.SyncDirectory(layout_.directory());
+    if (!status.ok()) recycled_ = true;
+  }
+  return status;
+}
+
+// Removes attempts whose commits have failed, once it is known that they are not there. Best effort.
+void Store::RemoveFailedCommits() {
+  std::vector<StepFolder> failed;
+  {
+    absl::MutexLock lock(&mutex_);
+    failed.swap(failed_commits_);
+  }
+  for (const StepFolder& folder : failed) {
+    const absl::StatusOr<std::optional<StepRecord>> record = catalog().Find(folder.step);
+    if (record.ok() && record->has_value() && (*record)->info.attempt == ToHex(folder.attempt.bytes)) continue;
+    absl::Status status = record.status();
+    if (status.ok()) status = RemoveTree(files_, layout_.attempt(folder.step, folder.attempt));
+    if (!status.ok()) {
+      options_.warn(fmt::format("files of step {}'s failed save could not be removed: {}", folder.step,
+                                std::string(status.message())));
+    }
+  }
+}
+
+absl::Status Store::Change(StoreJournal::Compose compose, Journal::Room room) {
+  if (absl::Status held = names_.Check(); !held.ok()) return held;
+  std::optional<PhasesRecord> phases;
+  // An entry that frees room has none for them.
+  if (room == Journal::Room::kAny) {
+    absl::MutexLock lock(&mutex_);
+    phases.swap(noted_phases_);
+  }
+  bool appends = false;
+  const absl::Status status = journal_->Change(
+      [&](const StepCatalog& catalog) -> absl::StatusOr<Facts> {
+        absl::StatusOr<Facts> facts = compose(catalog);
+        appends = facts.ok() && !facts->empty();
+        if (appends && phases) facts->push_back(PhasesFact{*phases});
+        return facts;
+      },
+      room);
+  if (phases && !(appends && status.ok())) {
+    absl::MutexLock lock(&mutex_);
+    if (!noted_phases_) noted_phases_ = std::move(phases);
+  }
+  return OfAnotherHolder(status);
+}
+
+absl::Status Store::OfAnotherHolder(const absl::Status& status) const {
+  if (!absl::IsAborted(status)) return status;
+  return absl::FailedPreconditionError(fmt::format("another process has opened the store {} for writing: {}",
+                                                   layout_.directory(), std::string(status.message())));
+}
+
+absl::Status Store::CommitAttempt(const StepRecord& record, const PhasesRecord* phases) {
+  const auto id = FromHex(record.info.attempt);
+  if (!id) {
+    return absl::InternalError(
+        fmt::format("commit of step {}: attempt '{}' is not an id", record.info.step, record.info.attempt));
+  }
+  const StepFolder folder{record.info.step, AttemptId{*id}};
+  const WarnLater later(options_.warn);
+  absl::Status status = names_.Check();
+  if (status.ok()) status = SyncFolders(folder);
+  if (status.ok()) {
+    status = Change([&](const StepCatalog& catalog) { return CommitFacts(catalog, record, phases, later.warn); });
+  }
+  if (status.ok()) {
+    // An entry of ours is established, so it is known which earlier ones are there.
+    BestEffort([this] { RemoveFailedCommits(); });
+    BestEffort([&] {
+      if (absl::StatusOr<bool> more = RemoveDeleted(/*in_use=*/{}, kRemovalsPerCommitMax); !more.ok()) {
+        later.warn(fmt::format("files of steps that were replaced or deleted are still there: {}",
+                               std::string(more.status().message())));
+      }
+    });
+    return status;
+  }
+  // Where nothing was appended, the next save may need the room at once. Where the directory was moved or another
+  // process holds the store, the files are not this process's to remove.
+  bool removed = false;
+  if (!absl::IsUnknown(status) && !absl::IsFailedPrecondition(status)) {
+    BestEffort([&] { removed = RemoveTree(files_, layout_.attempt(folder.step, folder.attempt)).ok(); });
+  }
+  absl::MutexLock lock(&mutex_);
+  BestEffort([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (!removed) failed_commits_.push_back(folder);
+  });
+  return status;
+}
+
+void Store::NotePhases(PhasesRecord phases) {
+  absl::MutexLock lock(&mutex_);
+  noted_phases_ = std::move(phases);
+}
+
+absl::Status Store::RecordNotedPhases() {
+  std::optional<PhasesRecord> phases;
+  {
+    absl::MutexLock lock(&mutex_);
+    phases.swap(noted_phases_);
+  }
+  if (!phases) return absl::OkStatus();
+  return Change([&](const StepCatalog&) -> absl::StatusOr<Facts> { return Facts{PhasesFact{*phases}}; });
+}
+
+void Store::AbandonAttempt(const ShardIdentity& identity, absl::Time created, const absl::Status& why) {
+  BestEffort([&] {
+    {
+      absl::MutexLock lock(&mutex_);
+      open_attempts_.erase(identity.attempt);
+    }
+    if (absl::Status status = RemoveTree(files_, layout_.attempt(identity.step, identity.attempt)); !status.ok()) {
+      options_.warn(fmt::format("files of step {}'s failed save could not be removed: {}", identity.step,
+                                std::string(status.message())));
+    }
+    bool appended = false;
+    const absl::Status recorded = Change([&](const StepCatalog& catalog) {
+      absl::StatusOr<Facts> facts = FailureFacts(catalog, identity.step, identity.sequence, created, why.ToString());
+      appended = facts.ok() && !facts->empty();
+      return facts;
+    });
+    if (!recorded.ok()) {
+      options_.warn(fmt::format("the failure of step {} could not be recorded: {}", identity.step,
+                                std::string(recorded.message())));
+    } else if (appended) {
+      RemoveFailedCommits();  // the next save may need their room
+    }
+  });
+}
+
+absl::StatusOr<std::vector<Fact>> Store::Look() {
+  if (absl::Status held = names_.Check(); !held.ok()) return held;
+  if (absl::StatusOr<bool> looked = journal_->Look(); !looked.ok()) return looked.status();
+  return journal_->TakeNews();
+}
+
+absl::Status Store::Pin(int64_t step, std::string_view note, std::optional<AttemptId> attempt) {
+  return Change([&](const StepCatalog& catalog) { return PinFacts(catalog, step, note, attempt); });
+}
+
+absl::Status Store::Unpin(int64_t step, std::optional<AttemptId> attempt) {
+  return Change([&](const StepCatalog& catalog) { return UnpinFacts(catalog, step, attempt); });
+}
+
+absl::Status Store::Tag(int64_t step, std::string_view name, std::optional<AttemptId> attempt) {
+  return Change([&](const StepCatalog& catalog) { return TagFacts(catalog, step, name, attempt); });
+}
+
+absl::Status Store::Untag(int64_t step, std::string_view name, std::optional<AttemptId> attempt) {
+  return Change([&](const StepCatalog& catalog) { return UntagFacts(catalog, step, name, attempt); });
+}
+
+absl::Status Store::MarkStep(int64_t step, const std::string& attempt, StepState state, std::string_view reason) {
+  return Change([&](const StepCatalog& catalog) { return MarkFacts(catalog, step, attempt, state, reason); });
+}
+
+absl::Status Store::RecordUnsaved(const StepInfo& info) {
+  return Change([&](const StepCatalog& catalog) { return UnsavedFacts(catalog, info); });
+}
+
+absl::StatusOr<std::vector<ReportOutcome>> Store::RecordReports(std::span<const EvaluationFact> reports) {
+  std::vector<ReportOutcome> outcomes;
+  absl::Status status = Change([&](const StepCatalog& catalog) { return ReportFacts(catalog, reports, outcomes); });
+  if (!status.ok()) return status;
+  return outcomes;
+}
+
+absl::StatusOr<BestModes> Store::AddBestModes(const BestModes& modes) {
+  absl::Status status = Change([&](const StepCatalog& catalog) { return BestModesFacts(catalog, modes); });
+  if (!status.ok()) return status;
+  return catalog().RecordedBestModes();
+}
+
+absl::StatusOr<NotedSteps> Store::NoteSteps(const std::vector<StepNote>& notes, std::optional<int64_t> discard_after) {
+  NotedSteps noted;
+  absl::Status status = Change(
+      [&](const StepCatalog& catalog) { return NoteFacts(catalog, notes, discard_after, kNotedBytesMax, noted); },
+      Journal::Room::kReserve);
+  if (!status.ok()) return status;
+  return noted;
+}
+
+absl::Status Store::Answer(const std::string& request, std::string_view refused) {
+  return Change(
+      [&](const StepCatalog&) -> absl::StatusOr<Facts> {
+        return Facts{AnswerFact{.id = request, .refused = std::string(refused)}};
+      },
+      Journal::Room::kReserve);
+}
+
+// Of an older holder, which must not remove what a newer one may need: FailedPrecondition.
+absl::Status Store::CheckHolds() {
+  if (absl::Status held = names_.Check(); !held.ok()) return held;
+  return OfAnotherHolder(journal_->CheckHolds());
+}
+
+absl::StatusOr<bool> Store::RemoveDeleted(const std::set<AttemptId>& in_use, size_t removals_max) {
+  if (absl::Status holds = CheckHolds(); !holds.ok()) return holds;
+  const WarnLater later(options_.warn);
+  absl::MutexLock deleting(&deletions_mutex_);
+  absl::StatusOr<RemovedGarbage> garbage = RemoveGarbage(files_, layout_, catalog(), in_use, removals_max, later.warn);
+  if (!garbage.ok()) return garbage.status();
+  journal_->ForgetGarbage(garbage->removed);
+  return garbage->more;
+}
+
+absl::Status Store::Maintain() {
+  if (absl::Status held = names_.Check(); !held.ok()) return held;
+  return journal_->Maintain();
+}
+
+absl::Status Store::SweepUncommitted(const std::set<AttemptId>& in_use) {
+  if (absl::Status holds = CheckHolds(); !holds.ok()) return holds;
+  return SweepBefore(journal_->epoch(), in_use);
+}
+
+absl::Status Store::SweepBefore(uint64_t epoch, const std::set<AttemptId>& in_use) {
+  std::vector<StepFolder> swept;
+  absl::Status status;
+  {
+    const WarnLater later(options_.warn);
+    absl::MutexLock deleting(&deletions_mutex_);
+    status = storage::SweepUncommitted(
+        files_, layout_, id_, catalog(), epoch, in_use, [&](const StepFolder& folder) { swept.push_back(folder); },
+        later.warn);
+  }
+  for (const StepFolder& folder : swept) {
+    if (!options_.note) break;
+    options_.note(fmt::format("removed what an earlier process left of its unfinished save of step {}", folder.step));
+  }
+  return status;
+}
+
+}  // namespace tidemark::storage

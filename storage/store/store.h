@@ -1,0 +1,181 @@
+// Store: a directory of checkpoints, held open for writing, whose facts are in a journal. A step is committed
+// when its entry is established; RocksDB is an index that can be deleted at any time.
+//
+// Invariants, after any crash: (I1) a committed step restores bit-exact; (I2) one that was not is wholly there or not
+// at all; (I3) the latest step never goes back behind a committed one that was not discarded; (I4) wrong bytes never
+// come back without an error; (I5) the next save works.
+
+#ifndef TIDEMARK_STORAGE_STORE_STORE_H_
+#define TIDEMARK_STORAGE_STORE_STORE_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "storage/io/file_system.h"
+#include "storage/io/held_names.h"
+#include "storage/records/fact.h"
+#include "storage/records/step_catalog.h"
+#include "storage/shard/shard_format.h"
+#include "storage/shard/shard_reader.h"
+#include "storage/store/step_changes.h"
+#include "storage/store/store_journal.h"
+#include "storage/store/store_layout.h"
+
+namespace tidemark::storage {
+
+struct StoreOptions {
+  std::string directory;
+  std::function<void(std::string_view)> warn;  // any thread; not null
+  // What was removed of saves that were cut short, which is no fault. The thread that removes it; null: not told.
+  std::function<void(std::string_view)> note = nullptr;
+  ShardReadOptions read;        // for verifying attempts when the journal is made anew
+  bool create = true;           // false: kNotFound where there is no store
+  bool awaits_inspect = false;  // see Store::kInspectTriesMax
+  // Reads the whole journal, and makes it anew if entries are damaged that only the index has, or the index if it says
+  // anything else.
+  bool checks_journal = false;
+};
+
+// Thread-safe, but attempts go one after the other: BeginAttempt, then CommitAttempt or AbandonAttempt.
+//
+// Errors of every call that changes the store, besides its own:
+// - kFailedPrecondition: "the store ... was moved or replaced", because the path leads to another directory now; or
+//   another process has opened the store for writing.
+// - kUnknown: the change may or may not survive a power loss. The next call that changes the store finds out.
+// - kResourceExhausted, kPermissionDenied, kInternal: of the disk. Nothing has changed.
+class Store {
+ public:
+  // Creates the directory and what belongs into it, or opens what is there: takes the lock, reads the journal and
+  // begins an epoch. What a crash has left unfinished is removed by SweepUncommitted. Errors: kUnavailable, with the
+  // holder, if another process holds the store; those of StoreJournal::Open; see AsyncCheckpointer::Open for the
+  // others.
+  static absl::StatusOr<std::unique_ptr<Store>> Open(FileSystem& files, StoreOptions options);
+
+  ~Store();
+
+  const StoreLayout& layout() const { return layout_; }
+  const StoreId& id() const { return id_; }
+
+  // What is recorded, as of the last call that changed the store or looked.
+  const StepCatalog& catalog() const { return journal_->catalog(); }
+
+  // Whether opening has made the index anew.
+  bool index_is_new() const { return journal_->index_is_new(); }
+
+  absl::Status CheckPlace() const { return names_.Check(); }
+
+  // Makes the folder of a new attempt at the step.
+  absl::StatusOr<ShardIdentity> BeginAttempt(int64_t step);
+
+  // Whether the attempt's shard is there already, as a file that was retired and can be written over; see
+  // retired_shard.h. Between BeginAttempt and writing the shard.
+  bool Recycle(const ShardIdentity& identity);
+
+  // Syncs the folders and commits `record`, whose shards have been synced: when this returns ok, the step survives
+  // power loss. Then removes the attempt that it replaces, and a bounded number of others that are garbage; failing at
+  // that is only a warning. `phases`: what is known by now of the save's; may be null. After an error the attempt's files
+  // are removed; after kUnknown, when it is known that the step was not committed.
+  absl::Status CommitAttempt(const StepRecord& record, const PhasesRecord* phases = nullptr);
+
+  // What is known of a committed step's phases when it is. Appended with the next change, whatever that is, so it
+  // costs no sync of its own.
+  void NotePhases(PhasesRecord phases) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Appends what was noted last, unless a change has. At the end: no change follows.
+  absl::Status RecordNotedPhases() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Removes what there is of the attempt, and records that it failed, and why, unless the step has a record of
+  // something else than a failure. Best effort.
+  void AbandonAttempt(const ShardIdentity& identity, absl::Time created, const absl::Status& why);
+
+  // Takes in what workers and commands have appended, and returns it.
+  absl::StatusOr<std::vector<Fact>> Look();
+
+  // Changes; see step_changes.h for what they do and for their errors.
+  absl::Status Pin(int64_t step, std::string_view note, std::optional<AttemptId> attempt = std::nullopt);
+  absl::Status Unpin(int64_t step, std::optional<AttemptId> attempt = std::nullopt);
+  absl::Status Tag(int64_t step, std::string_view name, std::optional<AttemptId> attempt = std::nullopt);
+  absl::Status Untag(int64_t step, std::string_view name, std::optional<AttemptId> attempt = std::nullopt);
+  absl::Status MarkStep(int64_t step, const std::string& attempt, StepState state, std::string_view reason);
+  absl::Status RecordUnsaved(const StepInfo& info);
+  absl::StatusOr<std::vector<ReportOutcome>> RecordReports(std::span<const EvaluationFact> reports);
+  absl::StatusOr<BestModes> AddBestModes(const BestModes& modes);
+  absl::StatusOr<NotedSteps> NoteSteps(const std::vector<StepNote>& notes,
+                                       std::optional<int64_t> discard_after = std::nullopt);
+  // A request was carried out, or is refused.
+  absl::Status Answer(const std::string& request, std::string_view refused);
+
+  // The facts of one call of NoteSteps fit into a spare file of the journal, of which it may take the last ones. So
+  // steps can be deleted on a full disk.
+  static constexpr size_t kNotedBytesMax = 3 << 10;
+
+  // Removes the files of deleted and replaced attempts; see RemoveGarbage. Returns whether there are more.
+  static constexpr size_t kAll = std::numeric_limits<size_t>::max();
+  absl::StatusOr<bool> RemoveDeleted(const std::set<AttemptId>& in_use, size_t removals_max = kAll);
+
+  // Makes room for the next entries ahead, and packs old ones; see Journal::Maintain. To be called after a change, on
+  // a thread that may be slow.
+  absl::Status Maintain();
+
+  // Removes what saves of earlier processes have left that were cut short. May come late: nothing waits for it.
+  // `in_use`: what this process may read or refer to.
+  absl::Status SweepUncommitted(const std::set<AttemptId>& in_use = {});
+
+ private:
+  Store(FileSystem& files, StoreOptions options);
+
+  absl::Status Initialize();
+  absl::Status SetUp();
+  absl::Status WriteIdentity();
+  absl::Status OpenJournal();
+  absl::Status MakeJournalAnew(const absl::Status& why);
+  absl::Status CheckJournal();
+  absl::Status ClearFirstFormat();
+  absl::StatusOr<bool> HasLostItsJournal() const;
+  absl::Status SweepBefore(uint64_t epoch, const std::set<AttemptId>& in_use);
+  absl::Status CheckHolds();
+  absl::Status OfAnotherHolder(const absl::Status& status) const;
+  void RemoveFailedCommits();
+  absl::Status Change(StoreJournal::Compose compose, Journal::Room room = Journal::Room::kAny);
+  absl::Status SyncFolders(const StepFolder& folder);
+
+  // Constant after Open.
+  FileSystem& files_;
+  const StoreOptions options_;
+  const StoreLayout layout_;
+  StoreId id_;
+  HeldNames names_;
+  std::unique_ptr<FileLock> lock_;
+  std::unique_ptr<StoreJournal> journal_;
+
+  std::atomic<uint64_t> next_sequence_{1};
+  std::atomic<uint64_t> next_ordinal_{1};
+  std::atomic<bool> recycled_{false};  // a shard came from the store's own directory since the last commit
+
+  absl::Mutex deletions_mutex_;  // held by the one thread that removes the files of attempts
+
+  absl::Mutex mutex_;
+  std::optional<PhasesRecord> noted_phases_ ABSL_GUARDED_BY(mutex_);
+  std::map<AttemptId, std::unique_ptr<Directory>> open_attempts_ ABSL_GUARDED_BY(mutex_);  // with steps/
+  // Their commits have failed, or it is not known whether they have.
+  std::vector<StepFolder> failed_commits_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_STORE_STORE_H_

@@ -1,0 +1,38 @@
+// WarnLater: keeps warnings until it goes. Declared before a lock is taken, it says them when the lock has been
+// released: who hears of them may call the store again.
+
+#ifndef TIDEMARK_STORAGE_STORE_WARN_LATER_H_
+#define TIDEMARK_STORAGE_STORE_WARN_LATER_H_
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "storage/io/exception_status.h"
+
+namespace tidemark::storage {
+
+class WarnLater {
+ public:
+  using Warn = std::function<void(std::string_view)>;
+
+  // `warn` outlives it.
+  explicit WarnLater(const Warn& warn) : say_(warn) {}
+  ~WarnLater() {
+    for (const std::string& line : lines_) BestEffort([&] { say_(line); });
+  }
+  WarnLater(const WarnLater&) = delete;
+  WarnLater& operator=(const WarnLater&) = delete;
+
+  // Keeps the line, unless there is no memory for it. Not thread-safe.
+  const Warn warn = [this](std::string_view line) { BestEffort([&] { lines_.emplace_back(line); }); };
+
+ private:
+  const Warn& say_;
+  std::vector<std::string> lines_;
+};
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_STORE_WARN_LATER_H_

@@ -1,0 +1,78 @@
+// A user's first opening of a store of the first format: readers say what to do, and a trainer converts it.
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/format/golden_store.h"
+#include "tests/storage/io/status_matchers.h"
+#include "tests/storage/io/test_directory.h"
+#include "tidemark/async_checkpointer.h"
+#include "tidemark/state.h"
+#include "tidemark/step_selector.h"
+#include "tidemark/store_reader.h"
+
+namespace tidemark {
+namespace {
+
+using absl::StatusCode;
+using storage::IsOk;
+using storage::StatusIs;
+using testing::AllOf;
+using testing::HasSubstr;
+
+class GoldenStoreTest : public testing::Test {
+ protected:
+  GoldenStoreTest() { storage::MakeGoldenStore(storage::PosixFileSystem(), path_); }
+
+  absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> OpenTrainer() { return AsyncCheckpointer::Open({.directory = path_}); }
+
+  const storage::TestDirectory home_;
+  const std::string path_ = home_ / "store";
+  int64_t value_ = 0;
+};
+
+TEST_F(GoldenStoreTest, AReaderSaysWhatToDoAndChangesNothing) {
+  const storage::FileTree before = storage::ReadTree(storage::PosixFileSystem(), path_);
+  EXPECT_THAT(StoreReader::Open(path_),
+              StatusIs(StatusCode::kFailedPrecondition,
+                       AllOf(HasSubstr("an older version of Tidemark wrote the store"), HasSubstr("with a trainer"),
+                             HasSubstr("checkpoint-inspect repair"))));
+  const storage::FileTree after = storage::ReadTree(storage::PosixFileSystem(), path_);
+  EXPECT_EQ(before.files, after.files);
+  EXPECT_EQ(before.directories, after.directories);
+}
+
+TEST_F(GoldenStoreTest, ATrainerResumesFromItsLatestStepAndReadersSeeTheRest) {
+  State state;
+  state.AddValue("value", &value_);
+  {
+    auto trainer = OpenTrainer();
+    ASSERT_THAT(trainer, IsOk());
+    const auto next = (*trainer)->Resume(state);
+    ASSERT_THAT(next, IsOk());
+    EXPECT_EQ(*next, 51);
+    EXPECT_EQ(value_, 501);
+    value_ = 5100;
+    const auto saved = (*trainer)->Save(51, state);
+    ASSERT_THAT(saved, IsOk());
+    EXPECT_THAT((*trainer)->Close(), IsOk());
+  }
+  const auto reader = StoreReader::Open(path_);
+  ASSERT_THAT(reader, IsOk());
+  EXPECT_THAT((*reader)->journal_problem(), IsOk());
+  for (const auto& [selector, value] : {std::pair(StepSelector::Latest(), 5100), std::pair(StepSelector(6), 50),
+                                        std::pair(StepSelector::Tag("paper"), 100),
+                                        std::pair(StepSelector::Tag("baseline"), 100),
+                                        std::pair(StepSelector::Best("worker/bleu"), 501)}) {
+    value_ = 0;
+    ASSERT_THAT((*reader)->Restore(selector, state), IsOk());
+    EXPECT_EQ(value_, value);
+  }
+}
+
+}  // namespace
+}  // namespace tidemark

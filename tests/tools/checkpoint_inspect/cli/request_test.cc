@@ -1,0 +1,122 @@
+// Deletions that 'prune --apply' asks the holder of a store for.
+
+#include "tools/checkpoint_inspect/cli/request.h"
+
+#include <csignal>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "storage/io/file_system.h"
+#include "storage/store/store_layout.h"
+#include "tests/snapshot/observers.h"
+#include "tests/tools/checkpoint_inspect/inspect_testing.h"
+#include "tests/tools/checkpoint_inspect/test_store.h"
+#include "tidemark/store_reader.h"
+
+namespace tidemark::inspect {
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::vector<int64_t> StepsLeft(const TestStore& store) {
+  std::vector<int64_t> steps;
+  const auto reader = StoreReader::Open(store.directory());
+  EXPECT_TRUE(reader.ok()) << reader.status();
+  for (const StepInfo& info : (*reader)->Steps()) {
+    if (info.state == StepState::kCommitted) steps.push_back(info.step);
+  }
+  return steps;
+}
+
+Finished RunPrune(const TestStore& store, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {"prune", "--store", store.directory()});
+  return RunInspect(arguments);
+}
+
+TEST(DeletionRequest, IsAnsweredByALiveTrainer) {
+  TestStore store;
+  store.Save({1, 2, 3});
+  auto trainer = AsyncCheckpointer::Open(
+      {.directory = store.directory(), .tuning = {.poll_interval = absl::Milliseconds(5)}, .observer = NoWarnings()});
+  ASSERT_TRUE(trainer.ok()) << trainer.status();
+  const Finished run = RunPrune(store, {"--keep-latest", "1", "--apply", kPatience});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("deleted 2 of 2"));
+  EXPECT_THAT(run.err, HasSubstr("asking the trainer ("));
+  ASSERT_TRUE((*trainer)->Tidy().ok());  // the request is answered before the trainer counts what it did
+  EXPECT_EQ((*trainer)->LatestStep()->step, 3);
+  EXPECT_EQ((*trainer)->statistics().steps_deleted, 2u);
+  EXPECT_THAT(StepsLeft(store), ElementsAre(3));
+}
+
+TEST(DeletionRequest, StaysIfTheHolderDoesNotAnswer) {
+  TestStore store;
+  store.Save({1, 2, 3});
+  const auto lock = storage::PosixFileSystem().TryLock(storage::StoreLayout(store.directory()).lock());
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  const Finished run = RunPrune(store, {"--keep-latest", "1", "--apply", "--wait=0"});
+  EXPECT_EQ(run.exit_code, 11);
+  EXPECT_THAT(run.out, AllOf(HasSubstr("steps 1, 2: not deleted: not answered yet; the request stays"),
+                             HasSubstr("deleted 0 of 2")));
+  EXPECT_THAT(StepsLeft(store), ElementsAre(1, 2, 3));
+}
+
+TEST(DeletionRequest, IsAnsweredByTheNextTrainer) {
+  TestStore store;
+  store.Save({1, 2, 3});
+  {
+    const auto lock = storage::PosixFileSystem().TryLock(storage::StoreLayout(store.directory()).lock());
+    ASSERT_TRUE(lock.ok()) << lock.status();
+    ASSERT_EQ(RunPrune(store, {"--keep-latest", "1", "--apply", "--wait=0"}).exit_code, 11);
+  }
+  const auto trainer = store.OpenCheckpointer();
+  ASSERT_TRUE(trainer->Tidy().ok());
+  EXPECT_THAT(StepsLeft(store), ElementsAre(3));
+}
+
+// Waits until a process has asked for `count` deletions.
+void AwaitRequests(const TestStore& store, size_t count) {
+  for (size_t asked = 0; asked < count;) {
+    std::this_thread::yield();
+    asked = Occurrences(RunInspect({"journal", "--store", store.directory()}).out, "  deletion_request of step ");
+  }
+}
+
+TEST(DeletionRequest, IsCarriedOutByTheCommandOnceTheHolderEnds) {
+  TestStore store;
+  store.Save({1, 2, 3});
+  auto lock = storage::PosixFileSystem().TryLock(storage::StoreLayout(store.directory()).lock());
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  Finished run;
+  std::thread command([&] { run = RunPrune(store, {"--keep-latest", "1", "--apply", kPatience}); });
+  AwaitRequests(store, 2);
+  lock->reset();
+  command.join();
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("deleted 2 of 2"));
+  EXPECT_THAT(StepsLeft(store), ElementsAre(3));
+  EXPECT_EQ(Occurrences(RunInspect({"journal", "--store", store.directory()}).out, "\n  answer\n"), 2u);
+}
+
+TEST(DeletionRequest, IsWithdrawnOnCtrlC) {
+  TestStore store;
+  store.Save({1, 2, 3});
+  auto lock = storage::PosixFileSystem().TryLock(storage::StoreLayout(store.directory()).lock());
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  RunningInspect command({"prune", "--keep-latest", "1", "--apply", kPatience, "--store", store.directory()});
+  AwaitRequests(store, 2);
+  const Finished run = command.Finish(SIGINT);
+  EXPECT_EQ(run.exit_code, 130);
+  EXPECT_THAT(run.err, HasSubstr("requests that the trainer has not answered yet are withdrawn"));
+  lock->reset();
+  const auto trainer = store.OpenCheckpointer();
+  ASSERT_TRUE(trainer->Tidy().ok());
+  EXPECT_THAT(StepsLeft(store), ElementsAre(1, 2, 3));
+}
+
+}  // namespace
+}  // namespace tidemark::inspect
