@@ -3,20 +3,12 @@
 #include <string>
 
 namespace tidemark::storage {
-namespace {
-
-// Synced before anything is in it: power loss may not take that along with an unsynced name.
-absl::Status MakeQuarantine(FileSystem& files, const StoreLayout& layout) {
-  absl::Status status = files.CreateDirectory(layout.quarantine());
-  if (!status.ok() && !absl::IsAlreadyExists(status)) return status;
-  return files.SyncDirectory(layout.directory());
-}
-
-}  // namespace
 
 absl::Status MoveToQuarantine(FileSystem& files, const StoreLayout& layout, const StepFolder& folder) {
-  absl::Status status = MakeQuarantine(files, layout);
-  if (!status.ok()) return status;
+  absl::Status status = files.CreateDirectory(layout.quarantine());
+  if (!status.ok() && !absl::IsAlreadyExists(status)) return status;
+  // Before anything is in it: power loss may not take that along with an unsynced name.
+  if (status = files.SyncDirectory(layout.directory()); !status.ok()) return status;
   const std::string from = layout.attempt(folder.step, folder.attempt);
   const std::string to = layout.quarantine() + "/" + StepFolderName(folder.step, folder.attempt);
   status = files.Rename(from, to);
@@ -25,16 +17,6 @@ absl::Status MoveToQuarantine(FileSystem& files, const StoreLayout& layout, cons
   if (status.ok()) status = files.SyncDirectory(layout.quarantine());
   if (status.ok()) status = files.SyncDirectory(layout.steps());
   return status;
-}
-
-absl::StatusOr<std::string> MoveFileToQuarantine(FileSystem& files, const StoreLayout& layout,
-                                                 const std::string& path) {
-  absl::Status status = MakeQuarantine(files, layout);
-  const std::string to = layout.quarantine() + "/inbox-" + ToHex(RandomBytes16());
-  if (status.ok()) status = files.Rename(path, to);
-  if (status.ok()) status = files.SyncDirectory(layout.quarantine());
-  if (!status.ok()) return status;
-  return to;
 }
 
 }  // namespace tidemark::storage
