@@ -7,6 +7,7 @@
 #include "storage/io/exception_status.h"
 #include "storage/io/fresh_look.h"
 #include "storage/io/lock_note.h"
+#include "storage/journal/journal_files.h"
 #include "storage/shard/checked_encoding.h"
 #include "storage/shard/ids.h"
 #include "storage/store/attempt_reader.h"
@@ -153,16 +154,28 @@ absl::Status Store::ClearFirstFormat() {
   return absl::OkStatus();
 }
 
-// Before the first entry of a journal there is no attempt.
+// Before the first entry of a journal there is no attempt, and without its folder no index.
 absl::StatusOr<bool> Store::HasLostItsJournal() const {
-  const absl::Status there = files_.TypeOf(layout_.journal()).status();
-  if (there.ok() || !absl::IsNotFound(there)) return there.ok() ? absl::StatusOr<bool>(false) : there;
+  const JournalFiles journal(files_, layout_.journal());
+  const absl::Status first = files_.TypeOf(journal.PathOf(1)).status();
+  // kFailedPrecondition: a name on the way is no folder, which opening tells of.
+  if (first.ok() || absl::IsFailedPrecondition(first)) return false;
+  if (!absl::IsNotFound(first)) return first;
+  const absl::Status folder_there = files_.TypeOf(layout_.journal()).status();
+  if (!folder_there.ok() && !absl::IsNotFound(folder_there)) return folder_there;
+  if (folder_there.ok()) {
+    journal.LookAfresh(1);
+    const absl::StatusOr<EntryNumber> highest = journal.Highest();
+    if (!highest.ok()) return highest.status();
+    if (*highest > 0) return false;
+  }
   std::vector<std::string> unknown;
   const absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files_, layout_, &unknown);
   if (!folders.ok()) return folders.status();
+  if (!folders->empty() || folder_there.ok()) return !folders->empty();
   const absl::Status index = files_.TypeOf(layout_.index()).status();
   if (!index.ok() && !absl::IsNotFound(index)) return index;
-  return !folders->empty() || index.ok();
+  return index.ok();
 }
 
 // kDataLoss: see StoreJournal::Open; or an attempt is of a later epoch than any that the journal knows.

@@ -148,8 +148,18 @@ TEST_F(RebuildTest, AnEmptyJournalWithoutAnIndexIsMadeUpForByTheShards) {
   fs::remove_all(layout_.journal());
   fs::create_directory(layout_.journal());
   const auto store = Open();
-  EXPECT_THAT(warnings_, Contains(HasSubstr("the journal's newest epoch is 1, and attempt")));
+  EXPECT_THAT(warnings_, Contains(HasSubstr("the journal cannot be read and is made anew: it is lost")));
   ExpectGoesOn(*store);
+}
+
+// A crash came before the first entry.
+TEST_F(RebuildTest, AnEmptyJournalWithoutAttemptsIsThatOfANewStore) {
+  for (const std::string& path : {layout_.index(), layout_.journal(), layout_.steps()}) fs::remove_all(path);
+  fs::create_directory(layout_.journal());
+  const auto store = Open();
+  EXPECT_THAT(warnings_, IsEmpty());
+  SaveStep(*store, 1, 100);
+  EXPECT_THAT(ReadValue(*store, 1), IsOkAndHolds(100));
 }
 
 TEST_F(RebuildTest, AnAttemptWhoseBytesAreDamagedIsNotAdopted) {
