@@ -101,7 +101,7 @@ class Adoption {
     if (!folders.ok()) return folders.status();
     const absl::StatusOr<std::vector<DeletionRecord>> deletions = known_.catalog.Deletions();
     if (!deletions.ok()) return deletions.status();
-    for (const DeletionRecord& deletion : *deletions) garbage_.insert(deletion.attempt);
+    for (const DeletionRecord& deletion : *deletions) known_.garbage.insert(deletion.attempt);
     for (const StepFolder& folder : *folders) {
       if (EpochOf(folder.attempt) < kEpochMax) known_.epoch = std::max(known_.epoch, EpochOf(folder.attempt));
       if (absl::Status status = Consider(folder); !status.ok()) return status;
@@ -111,7 +111,8 @@ class Adoption {
     for (auto& [folder, record] : candidates_) {
       if (absl::Status status = Adopt(folder, record); !status.ok()) return status;
     }
-    if (known_.number == 0 && adopted_ == 0 && foreign_ > 0) {
+    const bool nothing_recorded = known_.number == 0 && known_.catalog.last_sequence() == 0 && !known_.is_sound;
+    if (nothing_recorded && adopted_ == 0 && foreign_ > 0) {
       return absl::FailedPreconditionError(fmt::format(
           "the journal of {} is not rebuilt: no attempt in {} is complete and of store {}, and {} belong to "
           "another store",
@@ -151,12 +152,12 @@ class Adoption {
     const absl::StatusOr<std::optional<StepRecord>> record = known_.catalog.Find(folder.step);
     if (!record.ok()) return record.status();
     if (record->has_value() && (*record)->info.attempt == ToHex(folder.attempt.bytes)) return absl::OkStatus();
-    if (garbage_.contains(folder.attempt)) return absl::OkStatus();
+    if (known_.garbage.contains(folder.attempt)) return absl::OkStatus();
     absl::StatusOr<StepRecord> found = ReadAttemptRecord(files_, layout_, store_, folder);
     if (found.ok()) {
       candidates_.emplace_back(folder, *std::move(found));
     } else if (IsMissingOrDamaged(found.status())) {
-      broken_.emplace_back(folder, std::string(found.status().message()));
+      if (!known_.is_sound) broken_.emplace_back(folder, std::string(found.status().message()));
     } else if (absl::IsFailedPrecondition(found.status()) || absl::IsUnimplemented(found.status())) {
       foreign_ += absl::IsFailedPrecondition(found.status()) ? 1 : 0;
       warn_(fmt::format("left alone: {}", std::string(found.status().message())));
@@ -191,7 +192,6 @@ class Adoption {
   const ShardReadOptions& read_;
   const std::function<void(std::string_view)>& warn_;
   KnownFacts& known_;
-  std::set<AttemptId> garbage_;
   std::vector<std::pair<StepFolder, StepRecord>> candidates_;
   std::vector<std::pair<StepFolder, std::string>> broken_;
   size_t adopted_ = 0;
@@ -271,6 +271,10 @@ absl::Status ReplaceJournal(FileSystem& files, const StoreLayout& layout, const 
   if (!moved.ok() && !absl::IsNotFound(moved)) return moved;
   if (absl::Status status = files.Rename(fresh, layout.journal()); !status.ok()) return status;
   return files.SyncDirectory(layout.directory());
+}
+
+bool IsBrokenJournal(const StoreLayout& layout, std::string_view path) {
+  return path.starts_with(layout.journal() + std::string(kBrokenSuffix));
 }
 
 absl::StatusOr<size_t> AdoptAttempts(FileSystem& files, const StoreLayout& layout, const StoreId& store,

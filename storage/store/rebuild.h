@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,18 +36,24 @@ absl::StatusOr<bool> SaysTheSame(const StepCatalog& a, const StepCatalog& b);
 absl::Status ReplaceJournal(FileSystem& files, const StoreLayout& layout, const StoreId& store,
                             const std::vector<Fact>& facts, uint64_t epoch);
 
+// Whether the path is that of a journal which ReplaceJournal has put aside.
+bool IsBrokenJournal(const StoreLayout& layout, std::string_view path);
+
 // What is known of a store whose journal is made anew.
 struct KnownFacts {
   MemoryCatalog catalog;
   EntryNumber number = 0;          // the last entry that is known
   uint64_t epoch = 0;              // the newest epoch
   std::string source = "nothing";  // where the facts are from, for a message
+  std::set<AttemptId> garbage;     // beside the catalog's: attempts that were deleted or replaced, or failed
+  bool is_sound = false;           // no damage was found to what was recorded
 };
 
 // Adds the attempts in steps/ that are newer than the records of their steps, and whole: what is lost may have said
 // that they are committed. Their bytes are verified. Attempts that are incomplete are moved to quarantine, unless a
-// step refers to them. `known.epoch` becomes the newest that an attempt has. Returns how many were added.
-// kFailedPrecondition: nothing is recorded, no attempt is whole, and some belong to another store.
+// step refers to them; where `known.is_sound` only those whose bytes are damaged, since the others are saves that were
+// cut short. `known.epoch` becomes the newest that an attempt has. Returns how many were added. kFailedPrecondition:
+// nothing is recorded, no attempt is whole, and some belong to another store.
 absl::StatusOr<size_t> AdoptAttempts(FileSystem& files, const StoreLayout& layout, const StoreId& store,
                                      const ShardReadOptions& read, const std::function<void(std::string_view)>& warn,
                                      KnownFacts& known);

@@ -90,7 +90,8 @@ absl::Status Store::SetUp() {
   absl::StatusOr<FoundIdentity> identity = FindIdentity(files_, layout_);
   if (!identity.ok()) return identity.status();
   // What an old listing of a file server lacks must not be taken for missing.
-  if (identity->format < kStoreFormat || !files_.TypeOf(layout_.journal()).ok()) {
+  const bool may_be_old = identity->format < kStoreFormat || !files_.TypeOf(layout_.journal()).ok();
+  if (may_be_old) {
     LookAfresh(files_, fmt::format("{}/.look-{}", layout_.directory(), ToHex(RandomBytes16())));
     identity = FindIdentity(files_, layout_);
     if (!identity.ok()) return identity.status();
@@ -102,20 +103,23 @@ absl::Status Store::SetUp() {
   id_ = identity->id.value_or(StoreId{RandomBytes16()});
   if (status = FinishRebuild(files_, layout_, options_.warn); !status.ok()) return status;
   absl::StatusOr<bool> old = false;
-  if (identity->format < kStoreFormat) old = IsOfFirstFormat(files_, layout_);
+  if (may_be_old) old = IsOfFirstFormat(files_, layout_);
   if (!old.ok()) return old.status();
-  if (*old) status = ConvertFirstFormat(files_, layout_, id_, options_.read, options_.warn);
-  if (!status.ok()) return status;
-  if (*old && options_.note)
-    options_.note("the store has format 2 now, which older versions of the library cannot open");
-  // Before the journal of a new store, and behind a conversion: until then older libraries can open the store.
+  // Means nothing, and a full disk has room for the journal then.
+  if (*old) RemoveTree(files_, layout_.reserve()).IgnoreError();
+  // Before a conversion, also one that fails: what an older library wrote behind it would be lost.
   if (identity->format < kStoreFormat) {
     if (identity->id && !identity->written.ok()) {
       options_.warn(fmt::format("store.json was rewritten from the index or the shards: {}",
                                 std::string(identity->written.message())));
     }
     if (status = WriteIdentity(); !status.ok()) return status;
+    if (*old && options_.note) {
+      options_.note("the store has format 2 now, which older versions of the library cannot open");
+    }
   }
+  if (*old) status = ConvertFirstFormat(files_, layout_, id_, options_.read, options_.warn);
+  if (!status.ok()) return status;
   absl::StatusOr<bool> lost = HasLostItsJournal();
   if (!lost.ok()) return lost.status();
   status = *lost ? absl::DataLossError("it is lost") : OpenJournal();

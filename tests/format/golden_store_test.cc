@@ -7,6 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/store/store_identity.h"
 #include "tests/format/golden_store.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
@@ -36,14 +37,22 @@ class GoldenStoreTest : public testing::Test {
 };
 
 TEST_F(GoldenStoreTest, AReaderSaysWhatToDoAndChangesNothing) {
-  const storage::FileTree before = storage::ReadTree(storage::PosixFileSystem(), path_);
-  EXPECT_THAT(StoreReader::Open(path_),
-              StatusIs(StatusCode::kFailedPrecondition,
-                       AllOf(HasSubstr("an older version of Tidemark wrote the store"), HasSubstr("with a trainer"),
-                             HasSubstr("checkpoint-inspect repair"))));
-  const storage::FileTree after = storage::ReadTree(storage::PosixFileSystem(), path_);
-  EXPECT_EQ(before.files, after.files);
-  EXPECT_EQ(before.directories, after.directories);
+  storage::FileSystem& files = storage::PosixFileSystem();
+  const storage::StoreLayout layout(path_);
+  // A conversion that was cut short has written format 2.
+  for (const int format : {1, 2}) {
+    const auto id = storage::ReadStoreIdentity(files, layout);
+    ASSERT_THAT(id, IsOk());
+    if (format == 2) storage::PutFile(files, layout.identity(), storage::EncodeStoreIdentity(*id));
+    const storage::FileTree before = storage::ReadTree(files, path_);
+    EXPECT_THAT(StoreReader::Open(path_),
+                StatusIs(StatusCode::kFailedPrecondition,
+                         AllOf(HasSubstr("an older version of Tidemark wrote the store"), HasSubstr("with a trainer"),
+                               HasSubstr("checkpoint-inspect repair"))));
+    const storage::FileTree after = storage::ReadTree(files, path_);
+    EXPECT_EQ(before.files, after.files);
+    EXPECT_EQ(before.directories, after.directories);
+  }
 }
 
 TEST_F(GoldenStoreTest, ATrainerResumesFromItsLatestStepAndReadersSeeTheRest) {
@@ -54,17 +63,17 @@ TEST_F(GoldenStoreTest, ATrainerResumesFromItsLatestStepAndReadersSeeTheRest) {
     ASSERT_THAT(trainer, IsOk());
     const auto next = (*trainer)->Resume(state);
     ASSERT_THAT(next, IsOk());
-    EXPECT_EQ(*next, 51);
-    EXPECT_EQ(value_, 501);
-    value_ = 5100;
-    const auto saved = (*trainer)->Save(51, state);
+    EXPECT_EQ(*next, 71);
+    EXPECT_EQ(value_, 700);
+    value_ = 7100;
+    const auto saved = (*trainer)->Save(71, state);
     ASSERT_THAT(saved, IsOk());
     EXPECT_THAT((*trainer)->Close(), IsOk());
   }
   const auto reader = StoreReader::Open(path_);
   ASSERT_THAT(reader, IsOk());
   EXPECT_THAT((*reader)->journal_problem(), IsOk());
-  for (const auto& [selector, value] : {std::pair(StepSelector::Latest(), 5100), std::pair(StepSelector(6), 50),
+  for (const auto& [selector, value] : {std::pair(StepSelector::Latest(), 7100), std::pair(StepSelector(6), 50),
                                         std::pair(StepSelector::Tag("paper"), 100),
                                         std::pair(StepSelector::Tag("baseline"), 100),
                                         std::pair(StepSelector::Best("worker/bleu"), 501)}) {

@@ -12,6 +12,7 @@
 #include "fmt/format.h"
 #include "storage/index/manifest.h"
 #include "storage/records/fact.h"
+#include "storage/records/manifest_records.h"
 #include "storage/store/attempt_reader.h"
 #include "storage/store/first_format/folder_note.h"
 #include "storage/store/first_format/report_files.h"
@@ -93,17 +94,63 @@ absl::Status TakeInReports(FileSystem& files, const StoreLayout& layout, const S
   return absl::OkStatus();
 }
 
-// The manifest's facts. kNotFound, kDataLoss: it is lost or damaged. `*log_damage`: why some are missing at its end.
-absl::StatusOr<std::vector<Fact>> FactsOfManifest(FileSystem& files, const StoreLayout& layout, const StoreId& store,
-                                                  absl::Status* log_damage) {
+// Adds what the manifest says. kNotFound, kDataLoss: it is lost or damaged, or its end is missing. RocksDB does not
+// notice that a log is gone, or that its list of files has lost its last records, so an ok proves nothing.
+absl::Status ReadManifest(FileSystem& files, const StoreLayout& layout, const StoreId& store, KnownFacts& known) {
   absl::StatusOr<std::unique_ptr<Manifest>> manifest = Manifest::OpenReadOnly(files, layout.manifest());
   if (!manifest.ok()) return manifest.status();
   if ((*manifest)->store_id() != store) {
     return absl::DataLossError(fmt::format("manifest {} is that of store {}, this one is {}", layout.manifest(),
                                            ToHex((*manifest)->store_id().bytes), ToHex(store.bytes)));
   }
-  *log_damage = (*manifest)->log_damage();
-  return FactsOf(**manifest);
+  const absl::StatusOr<Facts> facts = FactsOf(**manifest);
+  if (!facts.ok()) return facts.status();
+  const absl::StatusOr<std::vector<DeletionRecord>> deletions = (*manifest)->Deletions();
+  if (!deletions.ok()) return deletions.status();
+  known.catalog.Apply(*facts);
+  for (const DeletionRecord& deletion : *deletions) known.garbage.insert(deletion.attempt);
+  return (*manifest)->log_damage();
+}
+
+// Attempts that no record names and whose folders say that they were deleted or replaced, or that their saves failed.
+// None of them is its step's, also where the manifest has forgotten why.
+using Marked = std::vector<std::pair<StepFolder, std::string>>;
+absl::StatusOr<Marked> FindMarked(FileSystem& files, const StoreLayout& layout, KnownFacts& known) {
+  std::vector<std::string> unknown;
+  const absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files, layout, &unknown);
+  if (!folders.ok()) return folders.status();
+  Marked marked;
+  for (const StepFolder& folder : *folders) {
+    const absl::StatusOr<std::optional<StepRecord>> record = known.catalog.Find(folder.step);
+    if (!record.ok()) return record.status();
+    if (record->has_value() && (*record)->info.attempt == ToHex(folder.attempt.bytes)) continue;
+    absl::StatusOr<std::optional<std::string>> mark = ReadDeletionMark(files, layout, folder);
+    if (!mark.ok()) return mark.status();
+    if (!mark->has_value()) continue;
+    known.garbage.insert(folder.attempt);
+    marked.emplace_back(folder, **std::move(mark));
+  }
+  return marked;
+}
+
+// Records as deleted what no record has of the marked attempts' steps.
+absl::Status TakeInDeleted(FileSystem& files, const StoreLayout& layout, const StoreId& store, const Warn& warn,
+                           const Marked& marked, MemoryCatalog& catalog) {
+  for (const auto& [folder, why] : marked) {
+    const absl::StatusOr<std::optional<StepRecord>> known = catalog.Find(folder.step);
+    if (!known.ok()) return known.status();
+    if (known->has_value()) continue;
+    absl::StatusOr<StepRecord> record = ReadAttemptRecord(files, layout, store, folder);
+    absl::Status status = record.status();
+    if (status.ok()) status = ApplyStoredReports(files, layout, store, folder, warn, record->info);
+    // What cannot be told of a deleted step is not worth a refusal.
+    if (IsMissingOrDamaged(status) || absl::IsFailedPrecondition(status) || absl::IsUnimplemented(status)) continue;
+    if (!status.ok()) return status;
+    MakeDeleted(*record, why);
+    const Fact fact = StepFact{*std::move(record)};
+    catalog.Apply({&fact, 1});
+  }
+  return absl::OkStatus();
 }
 
 // What became true of one request; nothing, with a warning, of one that cannot be honoured.
@@ -165,8 +212,8 @@ absl::StatusOr<bool> IsOfFirstFormat(FileSystem& files, const StoreLayout& layou
   bool has_manifest = false;
   for (const DirectoryEntry& entry : *entries) {
     const std::string path = layout.directory() + "/" + entry.name;
-    // Whatever has or had a journal, or is making one, is no store of the first format.
-    if (path.starts_with(layout.journal()) || path == layout.index()) return false;
+    // What has or had a journal is no store of the first format. One that is being made proves nothing.
+    if (path == layout.journal() || IsBrokenJournal(layout, path) || path == layout.index()) return false;
     has_manifest = has_manifest || path == layout.manifest();
   }
   if (has_manifest) return true;
@@ -180,29 +227,26 @@ absl::StatusOr<bool> IsOfFirstFormat(FileSystem& files, const StoreLayout& layou
 absl::Status ConvertFirstFormat(FileSystem& files, const StoreLayout& layout, const StoreId& store,
                                 const ShardReadOptions& read, const std::function<void(std::string_view)>& warn) {
   KnownFacts known;
-  absl::Status problem;
-  absl::StatusOr<std::vector<Fact>> facts = FactsOfManifest(files, layout, store, &problem);
-  if (facts.ok()) {
-    known.catalog.Apply(*facts);
-  } else if (IsMissingOrDamaged(facts.status())) {
-    problem = facts.status();
-  } else {
-    return facts.status();
-  }
-  if (!problem.ok()) {
+  absl::Status status = ReadManifest(files, layout, store, known);
+  if (!status.ok() && !IsMissingOrDamaged(status)) return status;
+  known.is_sound = status.ok();
+  if (!known.is_sound) {
     warn(fmt::format("the manifest cannot be read, or not all of it, so steps are also taken from the shards: {}",
-                     std::string(problem.message())));
-    const absl::StatusOr<size_t> adopted = AdoptAttempts(files, layout, store, read, warn, known);
-    if (!adopted.ok()) return adopted.status();
+                     std::string(status.message())));
   }
-  absl::Status status = JoinFolders(files, layout, store, warn, known.catalog);
+  const absl::StatusOr<Marked> marked = FindMarked(files, layout, known);
+  if (!marked.ok()) return marked.status();
+  const absl::StatusOr<size_t> adopted = AdoptAttempts(files, layout, store, read, warn, known);
+  if (!adopted.ok()) return adopted.status();
+  status = TakeInDeleted(files, layout, store, warn, *marked, known.catalog);
+  if (status.ok()) status = JoinFolders(files, layout, store, warn, known.catalog);
   if (status.ok()) status = TakeInReports(files, layout, store, warn, known.catalog);
   if (status.ok()) status = TakeInRequests(files, layout, store, warn, known.catalog);
   if (!status.ok()) return status;
   const absl::StatusOr<Facts> all = FactsOf(known.catalog);
   if (!all.ok()) return all.status();
-  // The ids of its attempts are random, and of no epoch.
-  return ReplaceJournal(files, layout, store, *all, /*epoch=*/0);
+  // One of 65,536 random ids looks like that of an epoch.
+  return ReplaceJournal(files, layout, store, *all, known.epoch);
 }
 
 void RemoveFirstFormat(FileSystem& files, const StoreLayout& layout,
