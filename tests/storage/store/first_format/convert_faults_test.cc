@@ -2,8 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,7 +11,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/index/manifest.h"
-#include "storage/store/first_format/convert.h"
 #include "storage/store/first_format/folder_note.h"
 #include "storage/store/rebuild.h"
 #include "tests/storage/io/drawn_cases.h"
@@ -27,7 +24,6 @@ using absl::StatusCode;
 using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using testing::IsEmpty;
 using testing::Not;
 
 class ConvertFaultsTest : public ConvertTest {
