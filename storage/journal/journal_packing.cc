@@ -36,14 +36,15 @@ void RemoveLeftovers(const JournalFiles& files, const std::string& folder) {
   }
 }
 
-// The entries first to last. The one after them was written after them and no others.
+// The entries first to last. The one after them was written after them and no others. The file of `first` may be
+// missing or another entry's, so it does not say which entry stands before it.
 absl::StatusOr<std::vector<DigestedEntry>> ReadRange(const JournalFiles& files, EntryNumber first, EntryNumber last) {
   JournalPlace before{.number = first - 1};
   if (first > 1) {
-    const auto entry = ReadEntry(files, first);
+    const auto entry = ReadEntry(files, first - 1);
     if (!entry.ok()) return entry.status();
-    if (!*entry) return absl::DataLossError(fmt::format("journal entry {} is missing", first));
-    before.digest = (*entry)->entry.previous;
+    if (!*entry) return absl::DataLossError(fmt::format("journal entry {} is missing", first - 1));
+    before.digest = (*entry)->digest;
   }
   JournalView view(before);
   std::vector<DigestedEntry> entries;

@@ -10,8 +10,9 @@
 namespace tidemark::storage {
 
 // Writes the entries `first` to `last` of one upper folder to one file, syncs it, and replaces the file of each by a
-// hard link to it. Precondition: they are established, and so is the entry after `last`. Readers and writers may be at
-// work. A crash or an error leaves any of the files replaced, which reads the same; the next call goes on. Errors:
+// hard link to it. Preconditions: they are established, and so is the entry after `last`; the entry before `first`, if
+// there is one, is packed. Readers and writers may be at work. A crash or an error leaves any of the files replaced,
+// which reads the same; the next call goes on. Errors:
 // - kDataLoss: an entry cannot be read. Nothing was changed.
 // - kResourceExhausted: too long for a segment, or no room. The journal is read as before.
 // - those of FileSystem::HardLink where there are no hard links.

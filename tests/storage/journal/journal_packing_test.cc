@@ -144,6 +144,36 @@ TEST_F(JournalPackingTest, AnEntryThatCannotBeReadKeepsItsPartFromBeingPacked) {
   EXPECT_EQ(*journal_files_.IsPacked(1), false);
 }
 
+// Its writer's sync failed, so the entry after it carries it.
+TEST_F(JournalPackingTest, AFirstEntryThatOnlyACopyHasIsPacked) {
+  Append(4);
+  files_.FailOperation("SyncDirectory", absl::InternalError("EIO"));
+  Append(1);
+  files_.Reset();
+  Append(4);
+  ASSERT_THAT(Pack(1, 4), IsOk());
+  const DiskImage image = disk_.image();
+  for (const bool is_another : {false, true}) {
+    SimulatedDisk disk(image);
+    const JournalFiles files(disk, "/journal");
+    ASSERT_THAT(disk.RemoveFile(files.PathOf(5)), IsOk());
+    if (is_another) {
+      const JournalEntry entry{
+          .number = 5, .id = TestEntryId(1), .durable = 4, .previous = {{7}}, .facts = {"another"}};
+      auto file = disk.Create(files.PathOf(5), /*direct=*/false);
+      ASSERT_THAT(file, IsOk());
+      const std::string bytes = EncodeEntryFile({.entry = entry}).value();
+      ASSERT_THAT((*file)->WriteAt(0, std::as_bytes(std::span(bytes))), IsOk());
+    }
+    ASSERT_THAT(PackEntries(files, 5, 8), IsOk()) << is_another;
+    EXPECT_EQ(*files.IsPacked(5), true);
+    std::vector<std::string> facts = Facts(*Journal::Open(disk, "/journal", {}).value());
+    std::erase(facts, "(settles)");
+    EXPECT_EQ(facts.size(), facts_.size());
+    EXPECT_EQ(facts[4], "fact 5");
+  }
+}
+
 // Every byte of a small journal is changed, every file cut or removed: what is visited are the facts, in their order,
 // until an error names the file or the entry.
 TEST_F(JournalPackingTest, DamageIsNamedAndNeverReadAsFacts) {
