@@ -57,34 +57,59 @@ absl::StatusOr<FromIndex> ReadIndex(FileSystem& files, const StoreLayout& layout
   return FromIndex{.facts = *std::move(facts), .place = **place};
 }
 
+// Adds the facts of the entries after `place`, up to the first that cannot be read. `place` becomes that of the last
+// one that can. Errors: those of Journal::Open, Journal::Look and DecodeFacts.
+absl::Status ReadJournal(FileSystem& files, const StoreLayout& layout, const StoreId& store, JournalPlace& place,
+                         std::vector<Fact>& facts) {
+  absl::StatusOr<std::unique_ptr<Journal>> journal = Journal::Open(files, layout.journal(), place);
+  if (!journal.ok()) return journal.status();
+  absl::Status unread;
+  const absl::Status looked = (*journal)->Look([&](const KnownEntry& entry, bool) {
+    if (entry.counts && unread.ok()) unread = AddFacts(entry, store, facts);
+    if (unread.ok()) place = entry.place;
+  });
+  // What was visited stands before what could not be.
+  return unread.ok() ? looked : unread;
+}
+
 absl::Status Salvage(FileSystem& files, const StoreLayout& layout, const StoreId& store,
                      const std::function<void(std::string_view)>& warn, KnownFacts& known) {
   absl::StatusOr<FromIndex> index = ReadIndex(files, layout, store);
   if (!index.ok()) return index.status();
+  const auto warn_of_end = [&](const absl::Status& why) {
+    warn(fmt::format("the journal cannot be read any further: {}", std::string(why.message())));
+  };
   std::vector<Fact> facts;
   JournalPlace place;
-  absl::Status status, unread;
-  absl::StatusOr<std::unique_ptr<Journal>> journal = Journal::Open(files, layout.journal(), JournalPlace());
-  if (journal.ok()) {
-    status = (*journal)->Look([&](const KnownEntry& entry, bool) {
-      if (entry.counts && unread.ok()) unread = AddFacts(entry, store, facts);
-      if (unread.ok()) place = entry.place;
-    });
-    if (status.ok()) status = unread;
-  } else {
-    status = journal.status();
-  }
+  const absl::Status status = ReadJournal(files, layout, store, place, facts);
   if (!status.ok() && !IsMissingOrDamaged(status)) return status;
-  if (!status.ok()) warn(fmt::format("the journal cannot be read any further: {}", std::string(status.message())));
+  if (!status.ok()) warn_of_end(status);
   // A journal that was made anew has fewer entries, and a newer epoch.
   const bool index_knows_more =
       std::pair(index->place.epoch, index->place.number) > std::pair(place.epoch, place.number);
   known.catalog.Apply(facts);
+  if (!index_knows_more) {
+    known.number = place.number;
+    known.epoch = std::max(index->place.epoch, place.epoch);
+    if (known.number > 0) known.source = "the journal's entries";
+    return absl::OkStatus();
+  }
   // An index that has lost a table lacks steps that the entries before the damage have.
-  if (index_knows_more) known.catalog.Apply(index->facts);
-  known.number = index_knows_more ? index->place.number : place.number;
-  known.epoch = std::max(index->place.epoch, place.epoch);
-  if (known.number > 0) known.source = index_knows_more ? "the index" : "the journal's entries";
+  known.catalog.Apply(index->facts);
+  known.source = "the index";
+  JournalPlace last = index->place;
+  if (absl::IsDataLoss(status)) {
+    // The damage is before the index's entry, and what is after that one may be readable.
+    std::vector<Fact> later;
+    const absl::Status end = ReadJournal(files, layout, store, last, later);
+    if (absl::IsDataLoss(end)) warn_of_end(end);
+    // kOutOfRange: the journal is another one than the index's.
+    if (!end.ok() && !absl::IsOutOfRange(end) && !IsMissingOrDamaged(end)) return end;
+    known.catalog.Apply(later);
+    if (last.number > index->place.number) known.source = "the index and the entries after its last one";
+  }
+  known.number = last.number;
+  known.epoch = std::max(last.epoch, place.epoch);
   return absl::OkStatus();
 }
 

@@ -1,5 +1,5 @@
-// A store's journal made anew from what can be read: the index, the entries before the first that is damaged, the
-// shards. For a store whose journal is lost or damaged and whose index cannot prove what the journal said.
+// A store's journal made anew from what can be read: the index, entries that are not damaged, the shards. For a store
+// whose journal is lost or damaged and whose index cannot prove what the journal said.
 
 #ifndef TIDEMARK_STORAGE_STORE_REBUILD_H_
 #define TIDEMARK_STORAGE_STORE_REBUILD_H_
@@ -58,9 +58,10 @@ absl::StatusOr<size_t> AdoptAttempts(FileSystem& files, const StoreLayout& layou
                                      const ShardReadOptions& read, const std::function<void(std::string_view)>& warn,
                                      KnownFacts& known);
 
-// Makes the journal anew. What is recorded comes from the index or from the entries before the damage, whichever knows
-// more; then attempts are adopted (AdoptAttempts). What was deleted, pinned or reported in entries that are lost may be
-// undone: the warnings say from where on. Precondition: the caller holds the store.
+// Makes the journal anew. What is recorded comes from the entries before the damage, or, if it knows more, from the
+// index and from the entries after the last one that it has applied. Then attempts are adopted (AdoptAttempts). What
+// was deleted, pinned or reported in entries that are lost may be undone: the warnings say from where on. Precondition:
+// the caller holds the store.
 absl::Status RebuildJournal(FileSystem& files, const StoreLayout& layout, const StoreId& store,
                             const ShardReadOptions& read, const std::function<void(std::string_view)>& warn);
 

@@ -14,6 +14,8 @@
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "storage/index/manifest.h"
+#include "storage/journal/journal.h"
 #include "storage/store/garbage.h"
 #include "storage/store/store_identity.h"
 #include "storage/store/store_journal.h"
@@ -271,6 +273,49 @@ TEST_F(RebuildTest, AJournalThatWasMadeAnewIsBelievedBeforeAnOlderIndex) {
   const auto store = Open();
   EXPECT_EQ(store->catalog().Find(1)->value().info.pin_note, "the last");
   ExpectGoesOn(*store);
+}
+
+// As after a power loss: the index is behind, and not believed.
+TEST_F(RebuildTest, KeepsWhatCanBeReadAfterTheIndexesLastEntry) {
+  fs::resize_file(EntryPath(2), 10);
+  fs::copy(layout_.index(), layout_.directory() + "/older", fs::copy_options::recursive);
+  {
+    const auto store = Open();
+    ASSERT_THAT(store->Pin(3, "late"), IsOk());
+    ASSERT_THAT(store->Tag(3, "best"), IsOk());
+    ASSERT_THAT(store->Unpin(1), IsOk());
+    ASSERT_THAT(store->Tag(3, "later"), IsOk());
+  }
+  fs::remove_all(layout_.index());
+  fs::rename(layout_.directory() + "/older", layout_.index());
+  ASSERT_TRUE(fs::remove(layout_.index() + "/state"));
+  fs::resize_file(EntryPath(11), 10);
+  const auto store = Open();
+  EXPECT_THAT(warnings_, Contains(HasSubstr("cannot be read any further")).Times(2));
+  EXPECT_THAT(warnings_,
+              Contains(HasSubstr("from the index and the entries after its last one, up to entry 9, and from 0 att")));
+  EXPECT_EQ(store->catalog().Find(3)->value().info.pin_note, "late");
+  EXPECT_THAT(store->catalog().Find(3)->value().info.tags, ElementsAre("best"));
+  EXPECT_TRUE(store->catalog().Find(1)->value().info.pinned) << "only the damaged entry says that entry 10 survives";
+  EXPECT_EQ(store->catalog().Find(2)->value().info.state, StepState::kDeleted);
+  ExpectGoesOn(*store);
+}
+
+TEST_F(RebuildTest, RefusesAFactOfANewerVersionAfterTheIndexesLastEntry) {
+  {
+    const auto index = Manifest::OpenReadOnly(PosixFileSystem(), layout_.index());
+    ASSERT_THAT(index, IsOk());
+    const auto journal = Journal::Open(PosixFileSystem(), layout_.journal(), (*index)->Applied()->value());
+    ASSERT_THAT(journal, IsOk());
+    for (const char* const fact : {"\x7f\x01", "after it", "damaged"}) {
+      ASSERT_TRUE((*journal)->Append({.facts = {fact}}, [](const JournalView&) { return absl::OkStatus(); }).ok());
+    }
+  }
+  for (const int number : {2, 9}) fs::resize_file(EntryPath(number), 10);
+  ASSERT_TRUE(fs::remove(layout_.index() + "/state"));
+  EXPECT_THAT(OpenStore(layout_.directory(), &warnings_),
+              StatusIs(StatusCode::kUnimplemented, HasSubstr("journal entry 7")));
+  EXPECT_THAT(Beside(), IsEmpty());
 }
 
 // Steps 1 (pinned) and 2. The journal has lost its last entry, the pin, which the index has applied.
