@@ -9,6 +9,7 @@
 #include "storage/store/attempt_reader.h"
 #include "storage/store/leased_attempts.h"
 #include "storage/store/retired_shard.h"
+#include "storage/store/store_identity.h"
 
 namespace tidemark::storage {
 namespace {
@@ -60,7 +61,10 @@ absl::StatusOr<std::vector<DeletionRecord>> Removable(FileSystem& files, const S
     if (read->contains(deletion.attempt)) needed.insert(deletion.references.begin(), deletion.references.end());
   }
   std::erase_if(removable, [&](const DeletionRecord& deletion) { return needed.contains(deletion.attempt); });
-  // Ids ascend with age, and what an attempt refers to is older.
+  // The newest first, so an attempt mostly goes before those that it refers to: a reader that takes steps from the
+  // shards then finds it whole or not at all. Nothing else depends on the order, which says nothing of attempts of
+  // the first format: a deletion is final, and a rebuild reads every chunk of an attempt before it takes it for
+  // committed.
   std::sort(removable.begin(), removable.end(),
             [](const DeletionRecord& a, const DeletionRecord& b) { return b.attempt < a.attempt; });
   return removable;
@@ -165,6 +169,19 @@ absl::Status SweepUncommitted(FileSystem& files, const StoreLayout& layout, cons
   absl::StatusOr<std::set<AttemptId>> stay = LeasedAttempts(files, layout);
   if (!stay.ok()) return stay.status();
   stay->insert(in_use.begin(), in_use.end());
+  // An attempt that was deleted before the journal was made anew has no deletion that says what it refers to.
+  std::set<AttemptId> references;
+  for (const StepFolder& folder : uncommitted) {
+    if (!stay->contains(folder.attempt)) continue;
+    const absl::StatusOr<StepRecord> read = ReadAttemptRecord(files, layout, store, folder);
+    if (read.ok()) {
+      for (const FileReference& file : read->references) references.insert(file.attempt);
+    } else if (!IsMissingOrDamaged(read.status()) && !absl::IsFailedPrecondition(read.status()) &&
+               !absl::IsUnimplemented(read.status())) {
+      return read.status();
+    }
+  }
+  stay->merge(references);
   for (const DeletionRecord& deletion : *deletions) stay->insert(deletion.attempt);
   bool removed = false;
   for (const StepFolder& folder : uncommitted) {

@@ -41,8 +41,8 @@ struct RemovedGarbage {
 // `in_use` or leased, and what these refer to. It finds out what no step refers to any more, then
 // what is leased: so no reader is overlooked that took a lease and then found the step committed.
 //
-// Removes the files of `removals_max` attempts at most, and an attempt before those that it refers to. Files that
-// cannot be removed are warned of and do not count; the next call tries again. The deletions must be established: a
+// Removes the files of `removals_max` attempts at most, the newest first. Files that cannot be removed
+// are warned of and do not count; the next call tries again. The deletions must be established: a
 // reader that looks from now on must find them.
 absl::StatusOr<RemovedGarbage> RemoveGarbage(FileSystem& files, const StoreLayout& layout, const StepCatalog& catalog,
                                              const std::set<AttemptId>& in_use, size_t removals_max,
@@ -52,8 +52,8 @@ absl::StatusOr<RemovedGarbage> RemoveGarbage(FileSystem& files, const StoreLayou
 // short, or failed. Final: what was not committed when `epoch` began never will be. So the call may come late. `tell`
 // hears of each.
 //
-// Attempts that a step refers to, that are in `in_use` or that are leased stay, and so do deletions, which are
-// RemoveGarbage's.
+// Attempts that a step refers to, that are in `in_use` or that are leased stay, with what these refer to, and so do
+// deletions, which are RemoveGarbage's.
 // Names in steps/ that are no attempts stay, with a warning; so do attempts with a shard of another store or of a newer
 // version.
 absl::Status SweepUncommitted(FileSystem& files, const StoreLayout& layout, const StoreId& store,

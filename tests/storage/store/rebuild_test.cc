@@ -17,6 +17,7 @@
 #include "storage/index/manifest.h"
 #include "storage/journal/journal.h"
 #include "storage/store/garbage.h"
+#include "storage/store/lease.h"
 #include "storage/store/store_identity.h"
 #include "storage/store/store_journal.h"
 #include "tests/storage/io/drawn_cases.h"
@@ -316,6 +317,36 @@ TEST_F(RebuildTest, RefusesAFactOfANewerVersionAfterTheIndexesLastEntry) {
   EXPECT_THAT(OpenStore(layout_.directory(), &warnings_),
               StatusIs(StatusCode::kUnimplemented, HasSubstr("journal entry 7")));
   EXPECT_THAT(Beside(), IsEmpty());
+}
+
+// Both were deleted, and the new journal does not say so of their files.
+TEST_F(RebuildTest, TheFilesThatALeasedAttemptRefersToStay) {
+  ShardIdentity base, user;
+  {
+    const auto store = Open();
+    base = SaveStep(*store, 4, 400);
+    user = CommitReferringStep(*store, 5, base);
+    SaveStep(*store, 6, 600);
+    for (const ShardIdentity& gone : {base, user}) {
+      const StepNote note{
+          .step = gone.step, .attempt = ToHex(gone.attempt.bytes), .deleted = true, .reason = "a rule's"};
+      ASSERT_THAT(store->NoteSteps({note}), IsOk());
+    }
+  }
+  fs::create_directories(layout_.leases());
+  const std::string lease = layout_.leases() + "/" + LeaseFileName(user.attempt, "validation");
+  std::ofstream(lease) << "{}";
+  fs::remove_all(layout_.journal());
+  {
+    const auto store = Open();
+    ASSERT_THAT(store->SweepUncommitted(), IsOk());
+    EXPECT_EQ(store->catalog().Find(5)->value().info.state, StepState::kDeleted);
+    EXPECT_FALSE(fs::exists(layout_.attempt(2, second_.attempt)));
+    for (const ShardIdentity& one : {base, user}) EXPECT_TRUE(fs::exists(layout_.attempt(one.step, one.attempt)));
+  }
+  fs::remove(lease);
+  ASSERT_THAT(Open()->SweepUncommitted(), IsOk());
+  for (const ShardIdentity& one : {base, user}) EXPECT_FALSE(fs::exists(layout_.attempt(one.step, one.attempt)));
 }
 
 // Steps 1 (pinned) and 2. The journal has lost its last entry, the pin, which the index has applied.
