@@ -21,6 +21,7 @@
 #include "storage/store/store_identity.h"
 #include "storage/store/store_journal.h"
 #include "tests/storage/io/drawn_cases.h"
+#include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/simulated_disk.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
@@ -319,6 +320,48 @@ TEST_F(RebuildTest, RefusesAFactOfANewerVersionAfterTheIndexesLastEntry) {
   EXPECT_THAT(Beside(), IsEmpty());
 }
 
+TEST_F(RebuildTest, ADamagedAttemptStaysWhereAnotherOneHasSoundChunksInIt) {
+  ShardIdentity user;
+  {
+    const auto store = Open();
+    user = CommitReferringStep(*store, 4, first_);
+  }
+  fs::remove_all(layout_.journal());
+  fs::remove_all(layout_.index());
+  const std::string shard = layout_.shard(1, first_.attempt, 0, 1);
+  {
+    // Its footer.
+    std::fstream file(shard);
+    file.seekp(static_cast<std::streamoff>(fs::file_size(shard) - 4096));
+    file << "damaged";
+  }
+  const auto store = Open();
+  EXPECT_THAT(warnings_, Contains(HasSubstr("step 1 is incomplete or damaged, but stays, because another step")));
+  ASSERT_THAT(store->SweepUncommitted(), IsOk());
+  EXPECT_TRUE(fs::exists(shard));
+  EXPECT_FALSE(fs::exists(layout_.quarantine()));
+  EXPECT_FALSE(store->catalog().Find(1)->has_value());
+  EXPECT_THAT(ReadValue(*store, 4), IsOkAndHolds(100));
+  EXPECT_THAT(ReadValue(*store, 3), IsOkAndHolds(300));
+}
+
+TEST_F(RebuildTest, AnAttemptWhoseChunksAreInAFileThatIsGoneIsNotAdopted) {
+  ShardIdentity user;
+  {
+    const auto store = Open();
+    user = CommitReferringStep(*store, 4, first_);
+  }
+  fs::remove_all(layout_.journal());
+  fs::remove_all(layout_.index());
+  fs::remove_all(layout_.attempt(1, first_.attempt));
+  const auto store = Open();
+  EXPECT_THAT(warnings_, Contains(HasSubstr("step 4 is incomplete or damaged and was moved to quarantine")));
+  EXPECT_TRUE(fs::exists(layout_.quarantine() + "/" + StepFolderName(4, user.attempt)));
+  EXPECT_FALSE(fs::exists(layout_.attempt(4, user.attempt)));
+  EXPECT_FALSE(store->catalog().Find(4)->has_value());
+  EXPECT_THAT(ReadValue(*store, 3), IsOkAndHolds(300));
+}
+
 // Both were deleted, and the new journal does not say so of their files.
 TEST_F(RebuildTest, TheFilesThatALeasedAttemptRefersToStay) {
   ShardIdentity base, user;
@@ -395,6 +438,43 @@ TEST_F(RebuildCrashTest, NoStepIsLostByACrashOfTheOpening) {
   ASSERT_THAT(OpenStore("/store", &warnings_, *disk_), IsOk());
   EXPECT_THAT(warnings_, Contains(HasSubstr("was made anew from the index")));
   EXPECT_GT(OpenAfterCrashes(*disk_, OneOf(2, 20), ExpectSteps), 5u);
+}
+
+// With the index, which alone knows of the pin; and without it, where another entry is missing too. An index that
+// cannot be read shows no loss of the journal's last entry, so the pin is lost with both.
+TEST_F(RebuildCrashTest, NoStepIsLostWhicheverCallOfTheOpeningFails) {
+  const DrawnCalls drawn{.stride = OneOf(5, 15)};
+  for (const bool has_index : {true, false}) {
+    if (!has_index) {
+      ASSERT_THAT(RemoveTree(*disk_, "/store/index"), IsOk());
+      ASSERT_THAT(disk_->RemoveFile("/store/journal/0000/00/0000000002"), IsOk());
+    }
+    const DiskImage image = disk_->image();
+    size_t refused = 0;
+    size_t opened = 0;
+    for (size_t call = drawn.first; opened < 3; call += drawn.stride) {
+      SCOPED_TRACE(testing::Message() << "call " << call << (has_index ? " with" : " without") << " the index");
+      ASSERT_LT(call, 5000u);
+      SimulatedDisk disk(image);
+      FailingFileSystem failing(disk);
+      failing.FailCall(call, absl::InternalError("EIO"));
+      warnings_.clear();
+      const absl::Status status = OpenStore("/store", &warnings_, failing).status();
+      refused += status.ok() ? 0 : 1;
+      const std::vector<FailingFileSystem::Call> calls = failing.calls();
+      const std::string failed = calls.size() > call ? calls[call].operation + " " + calls[call].path : "";
+      SCOPED_TRACE(testing::Message() << failed << ": " << status << "; " << testing::PrintToString(warnings_));
+      opened = calls.size() <= call ? opened + 1 : 0;
+      const auto store = OpenStore("/store", &warnings_, disk);
+      ASSERT_THAT(store, IsOk());
+      ASSERT_THAT((*store)->SweepUncommitted(), IsOk());
+      ExpectSteps(**store, disk);
+      EXPECT_THAT(disk.TypeOf("/store/quarantine"), StatusIs(StatusCode::kNotFound, testing::_));
+      if (failed.find("/store/index") != std::string::npos) continue;
+      EXPECT_EQ((*store)->catalog().Find(1)->value().info.pinned, has_index);
+    }
+    EXPECT_GT(refused, 0u);
+  }
 }
 
 TEST_F(RebuildTest, WhatAnInterruptedRebuildHasLeftIsRemoved) {
