@@ -87,7 +87,7 @@ absl::Status PutPhases(rocksdb::WriteBatch& batch, const PhasesRecord& record) {
 }
 
 absl::Status PutDeletion(rocksdb::WriteBatch& batch, const DeletionRecord& record) {
-  return Put(batch, fmt::format("the mark that step {} is deleted", record.step), DeletionKey(record.attempt), record,
+  return Put(batch, fmt::format("the record of step {}'s deletion", record.step), DeletionKey(record.attempt), record,
              EncodeDeletionRecord, DecodeDeletionRecord);
 }
 

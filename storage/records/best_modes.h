@@ -1,8 +1,7 @@
-// The best modes (lowest or highest) of metrics, as the manifest keeps them. No I/O, no RocksDB.
+// The best modes (lowest or highest) of metrics, as the index keeps them. No I/O, no RocksDB.
 // "best" -> BestModes, if a trainer has recorded the mode of any metric
 //
-// The value is a JSON object with a "version", like those of manifest_records.h. A rebuild loses it, and the next
-// trainer that opens the store writes it again. Older libraries ignore the key.
+// The value is a JSON object with a "version", like those of manifest_records.h.
 
 #ifndef TIDEMARK_STORAGE_RECORDS_BEST_MODES_H_
 #define TIDEMARK_STORAGE_RECORDS_BEST_MODES_H_

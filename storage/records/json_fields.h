@@ -1,4 +1,4 @@
-// Fields of the JSON objects that the manifest and the files beside it are made of. No I/O.
+// Fields of the JSON objects in the index and in small files of a store. No I/O.
 //
 // What decodes throws std::invalid_argument where a field is not what it must be, and the library's own exceptions
 // where it is not there; DecodeJson turns both into a status, so that none leaves the decoder of a record.

@@ -22,7 +22,7 @@ using CommittedSteps = std::vector<std::shared_ptr<const StepInfo>>;
 inline constexpr size_t kKeptTextBytesMax = 1024;
 
 // The step as it is kept in memory: without user_metadata, and without the metrics and reasons of evaluation records,
-// if these take more than kKeptTextBytesMax. Metrics are in StepInfo::metrics too. The manifest has the whole record.
+// if these take more than kKeptTextBytesMax. Metrics are in StepInfo::metrics too. The catalog has the whole record.
 std::shared_ptr<const StepInfo> KeptStep(StepInfo info);
 
 // Whether nothing was left out: metadata is a JSON object, so it is never empty in a record.

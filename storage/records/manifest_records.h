@@ -1,11 +1,12 @@
-// The manifest's keys and values, as structs and pure functions between them and bytes. No I/O, no RocksDB.
+// Keys and values of the index, and of the first format's manifest, as structs and pure functions between them and
+// bytes. No I/O, no RocksDB.
 //
 //   "store"              -> StoreRecord
 //   "step/" be64(step)   -> StepRecord
-//   "deleting/" attempt  -> DeletionRecord: an attempt that no step record names any more and whose files are going
+//   "deleting/" attempt  -> DeletionRecord: an attempt that was deleted or replaced, until its files are gone
 //   "best"               -> BestModes, of best_modes.h
 //
-// The indices' keys are those of index_keys.h.
+// The other keys are in index_keys.h and phases_record.h.
 //
 // Values are JSON objects with a "version", so that any RocksDB tool shows something readable. Numbers that JSON cannot
 // hold (NaN, infinities) are the strings "NaN", "Infinity" and "-Infinity".
@@ -28,8 +29,8 @@ namespace tidemark::storage {
 
 inline constexpr int kManifestVersion = 1;
 
-// The store's own record says what may be in the manifest, so that an older library refuses it before it reads or
-// changes anything else. 1: no indices. 2: indices. 3: step and deletion records of version 2, and the index of
+// The store's own record says what else may be there, so that an older library refuses it before it reads or changes
+// anything else. 1: no indices. 2: indices. 3: step and deletion records of version 2, and the index of
 // committed steps.
 inline constexpr int kStoreRecordVersion = 3;
 
@@ -53,8 +54,7 @@ struct RecordedShard {
   friend bool operator==(const RecordedShard&, const RecordedShard&) = default;
 };
 
-// Whether a step in this state was committed and has not been deleted: its files may be there, and a rebuild of the
-// manifest takes those that are whole for committed, with the reports in their folder.
+// Whether a step in this state was committed and has not been deleted, so that its files may be there.
 bool MayHaveFiles(StepState state);
 
 // Whether a record in this state may be of no attempt.
@@ -72,11 +72,11 @@ struct StepRecord {
 struct DeletionRecord {
   int64_t step = 0;
   AttemptId attempt;
-  // Whose files hold chunks of it: they stay as long as somebody still reads this one. Unknown in version 1.
+  // Whose files hold chunks of it: they stay as long as a reader has this one. Unknown in version 1.
   std::vector<AttemptId> references;
 };
 
-// The mark for what a record's attempt has on disk. nullopt: nothing, or it was marked when it was deleted.
+// Of what a record's attempt has on disk. nullopt: nothing, or it was made when the step was deleted.
 std::optional<DeletionRecord> DeletionOf(const StepRecord& record);
 
 // Makes it the record of a deleted step: what is known of the step stays, what only its files made true does not.

@@ -1,9 +1,9 @@
-// Metric reports: what an evaluator said of a step, as a file. One file for each evaluator and attempt, named by both,
-// so that a report that is delivered twice is there once. A worker leaves it in inbox/; when it has been recorded in
-// the manifest it goes into the step's folder, from where a rebuild takes it.
+// What an evaluator says of a step: what may be in it, and what it makes of the step's record. And metric reports, the
+// files that had it in the first format: one for each evaluator and attempt, named by both, in inbox/ until it was
+// recorded and then in the step's folder. A conversion reads both.
 //
 // Pure functions between structs and bytes; no I/O. A report is a JSON object with a version, like the records of the
-// manifest, and a check of all its bytes: it is written in one process and believed in another one.
+// index, and a check of all its bytes.
 
 #ifndef TIDEMARK_STORAGE_RECORDS_METRIC_REPORT_H_
 #define TIDEMARK_STORAGE_RECORDS_METRIC_REPORT_H_

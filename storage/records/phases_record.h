@@ -1,10 +1,10 @@
-// The phases of a save, as the manifest keeps them beside the step's record, where nobody reads them who only lists
-// steps. No I/O, no RocksDB.
+// The phases of a save, as the index keeps them beside the step's record, so that listing steps does not read them. No
+// I/O, no RocksDB.
 //
 //   "phases/" be64(step) -> PhasesRecord
 //
-// The value is a JSON object with a "version", as those of manifest_records.h are. A library of before there were any
-// passes over it, and may put another attempt in the step's place without it: the attempt says whose phases they are.
+// The value is a JSON object with a "version", as those of manifest_records.h are. In the first format another attempt
+// could be put in the step's place without it: the attempt says whose phases they are.
 
 #ifndef TIDEMARK_STORAGE_RECORDS_PHASES_RECORD_H_
 #define TIDEMARK_STORAGE_RECORDS_PHASES_RECORD_H_

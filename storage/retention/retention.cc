@@ -106,7 +106,7 @@ absl::StatusOr<std::vector<RetentionDecision>> Retention::Plan(const ReadClaims&
 absl::StatusOr<std::vector<RetentionDecision>> Retention::Apply(const ReadClaims& claims,
                                                                 const ReadUnjudged& unjudged) {
   unfinished_ = false;
-  std::vector<RetentionDecision> marked;
+  std::vector<RetentionDecision> gone;
   absl::Status refused;
   if (options_.any()) {
     absl::StatusOr<Planned> planned = PlanByRules(claims, unjudged);
@@ -131,7 +131,7 @@ absl::StatusOr<std::vector<RetentionDecision>> Retention::Apply(const ReadClaims
     std::set<int64_t> deleted;
     while (!notes.empty() && refused.ok()) {
       absl::StatusOr<NotedSteps> noted = store_.NoteSteps(notes);
-      // What has its mark already makes room, which may be all that is wanting.
+      // The files of what is deleted already make room, which may be all that is wanting.
       refused = noted.status();
       if (!noted.ok()) break;
       deleted.merge(noted->deleted);
@@ -139,12 +139,12 @@ absl::StatusOr<std::vector<RetentionDecision>> Retention::Apply(const ReadClaims
     }
     more = more || !notes.empty();
     for (RetentionDecision& decision : planned->decisions) {
-      if (deleted.contains(decision.step)) marked.push_back(std::move(decision));
+      if (deleted.contains(decision.step)) gone.push_back(std::move(decision));
     }
-    // The caller is told of those that are marked. If the next call is refused as well, it says so.
-    if (!marked.empty()) refused = absl::OkStatus();
+    // The caller is told of those that are deleted. If the next call is refused as well, it says so.
+    if (!gone.empty()) refused = absl::OkStatus();
     // Where every record was refused, the next call would only meet the same ones.
-    unfinished_ = refused.ok() && more && (changed || !marked.empty());
+    unfinished_ = refused.ok() && more && (changed || !gone.empty());
   }
   absl::StatusOr<bool> more_files = RemoveFiles();
   if (!more_files.ok()) {
@@ -152,7 +152,7 @@ absl::StatusOr<std::vector<RetentionDecision>> Retention::Apply(const ReadClaims
   }
   unfinished_ = unfinished_ || (more_files.ok() && *more_files);
   if (!refused.ok()) return refused;
-  return marked;
+  return gone;
 }
 
 absl::StatusOr<Retention::DeleteResult> Retention::LetGo(const std::vector<Unwanted>& unwanted,
@@ -234,8 +234,8 @@ void Retention::DiscardAfter(int64_t after, const std::string& reason, const Rea
   } while (discarded->error.ok() && !left.empty());
 }
 
-// Looks at the leases only now that the marks are there: a reader who took one before has been seen, and one who comes
-// later sees the mark. Returns whether there are more that can be removed.
+// Looks at the leases only now that the deletions are established: a reader that took a lease before is seen, and one
+// that comes later sees the deletion. Returns whether there are more that can be removed.
 absl::StatusOr<bool> Retention::RemoveFiles() {
   const absl::StatusOr<std::vector<DeletionRecord>> pending = store_.catalog().Deletions();
   if (!pending.ok()) return pending.status();

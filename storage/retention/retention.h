@@ -1,5 +1,5 @@
-// Retention at work: plans, marks, deletes. Record first, then files, then record: it resumes after a kill, and a
-// reader's lease that comes in between keeps the files until it ends.
+// Retention at work: plans, deletes, removes files. The deletion is an entry of the journal, and the files go after it:
+// so it resumes after a kill, and a reader's lease that comes in between keeps the files until it ends.
 
 #ifndef TIDEMARK_STORAGE_RETENTION_RETENTION_H_
 #define TIDEMARK_STORAGE_RETENTION_RETENTION_H_
@@ -40,15 +40,15 @@ class Retention {
   // and removing so many attempts at a time.
   Retention(Store& store, RetentionOptions options, Warn warn, LeaseObserver leases, size_t changes_max = kChangesMax);
 
-  // What Apply would do, with `claims` of this process beside the leases of others. An error is the manifest's, or says
-  // that nobody knows what is leased, or, kCancelled, what is unjudged.
+  // What Apply would do, with `claims` of this process beside the leases of others. An error is the catalog's, or says
+  // that it is not known what is leased, or, kCancelled, what is unjudged.
   absl::StatusOr<std::vector<RetentionDecision>> Plan(const ReadClaims& claims, const ReadUnjudged& unjudged = {});
 
-  // Marks what the plan lets go as deleted, with the reason, notes on the others why they stay, in entries of the
-  // journal, and removes the files that nobody refers to or reads. Returns what was marked. Files that cannot be removed
-  // keep their mark, with a warning, and the next call tries again; so do those that somebody still reads, without one.
-  // Without a rule it only removes what others have marked. After an error nothing was marked, unless it was
-  // the marks' own writing that failed; files of what had its mark before may be gone.
+  // Deletes the steps that the plan does not keep, with the reason, and notes on the others why they stay, in entries
+  // of the journal. Then removes the files of deleted steps that no step refers to and no reader has. Returns what was
+  // deleted. Files that cannot be removed stay, with a warning, and the next call tries again; so do files that a
+  // reader has, without a warning. Without a rule it only removes files. After an error nothing was deleted, unless an
+  // append was what failed; files of steps that were deleted before may be gone.
   //
   // One call changes a bounded number of records, lowest steps first, and removes the files of as many attempts, so
   // that saves and reports wait for it only so long; unfinished() says whether the next call would do more.
@@ -63,26 +63,26 @@ class Retention {
   };
   // What became of them, by their place in the list. A place in neither was not come to: the next call may do better.
   struct DeleteResult {
-    std::set<size_t> deleted;            // marked by this call; their files are for Apply
+    std::set<size_t> deleted;            // by this call; their files are for Apply
     std::map<size_t, std::string> kept;  // and why: it is not committed in this attempt, or no rule may let go of it
     bool more = false;                   // the bound has left some
   };
-  // Marks them as deleted, except those that stay under all rules (see include/tidemark/retention.h). On these it notes
-  // the reason, as Apply does: that is for the processes that ask for a deletion. One call changes a
-  // bounded number of records. After an error nothing was marked, unless it was the marks' own writing that failed.
+  // Deletes them, except those that stay under all rules (see include/tidemark/retention.h). On these it notes the
+  // reason, as Apply does: that is for the processes that ask for a deletion. One call changes a bounded number of
+  // records. After an error nothing was deleted, unless an append was what failed.
   absl::StatusOr<DeleteResult> LetGo(const std::vector<Unwanted>& unwanted, const ReadClaims& claims,
                                      const ReadUnjudged& unjudged = {});
 
-  // The steps that a call has marked, in its order, and why it ended before the others.
+  // The steps that a call has deleted, in its order, and why it ended before the others.
   struct Discarded {
     std::vector<int64_t> deleted;
-    bool began = false;  // marks were to be written; after an error some may be on disk that `deleted` lacks
+    bool began = false;  // there were steps to delete; after an error some may be deleted that `deleted` lacks
     absl::Status error;
   };
-  // Marks all committed steps behind `after` as deleted, with the reason: a run that goes on from an older step gives
-  // up the later ones. The highest is marked first, a bounded number in each batch. A crash or an error in between so
-  // leaves the steps up to some number. Their files are for Apply.
-  //   kFailedPrecondition: see CheckDiscard; nothing was marked.
+  // Deletes all committed steps behind `after`, with the reason: a run that goes on from an older step gives up the
+  // later ones. The highest goes first, a bounded number in each entry. So a crash or an error in between leaves the
+  // steps up to some number. Their files are for Apply.
+  //   kFailedPrecondition: see CheckDiscard; nothing was deleted.
   void DiscardAfter(int64_t after, const std::string& reason, const ReadClaims& claims, Discarded* discarded);
 
  private:
@@ -98,7 +98,7 @@ class Retention {
   absl::StatusOr<std::vector<LeaseObserver::Held>> LiveLeases();
   absl::StatusOr<bool> RemoveFiles();
 
-  // Some 15 ms for the marks and 70 ms for the files on a local SSD.
+  // Some 15 ms for the facts and 70 ms for the files on a local SSD.
   static constexpr size_t kChangesMax = 256;
 
   Store& store_;

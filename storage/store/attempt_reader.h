@@ -1,4 +1,4 @@
-// An attempt, as its shards alone tell it. What recovery, rebuild and a reader without a manifest see.
+// An attempt, as its shards alone tell it. What a rebuild and a reader without a journal see.
 
 #ifndef TIDEMARK_STORAGE_STORE_ATTEMPT_READER_H_
 #define TIDEMARK_STORAGE_STORE_ATTEMPT_READER_H_

@@ -1,8 +1,8 @@
 // Leases: live readers' claims on attempts, as locked files in leases/. A lease keeps retention from deleting the
 // attempt's files, and other workers of the same evaluator from evaluating it too.
 //
-// A reader takes the lease and only then looks whether the step is still committed; who deletes marks the step deleted
-// and only then looks whether there is a lease. So one of the two always sees the other.
+// A reader takes the lease and only then looks whether the step is still committed; the holder deletes the step by an
+// entry of the journal and only then looks whether there is a lease. So one of the two always sees the other.
 //
 // A lease dies with its holder. On the holder's own kernel (the same boot id) its lock says whether it lives; from
 // elsewhere, where locks may not reach, a lease counts as dead when its renewals have stood still for its expiry, by

@@ -65,13 +65,14 @@ struct RepairReport {
 // opened meanwhile, is kUnavailable, with the holder's note. Errors: see RepairStore; those of writing do not show.
 absl::StatusOr<RepairReport> PlanRepair(FileSystem& files, const RepairOptions& options);
 
-// Holds the store's lock meanwhile. In this order: whatever opening the store does (see Store::Open); a journal with
-// entries that are damaged and that only the index has is made anew, and so is an index that differs from the journal; a
-// committed step whose data fails to verify is moved to quarantine/ and recorded as lost, with the reason, so that a restore knows
-// that it was there, and that it is committed again if somebody puts sound files back (the files that it refers to stay
-// for that); where other, sound steps have chunks in its files, these stay, and it is marked damaged; one that was
-// marked and verifies is committed again; temporary files, dead leases and a retired shard are removed. Nothing that is
-// not Tidemark's is touched, and no manifest is ever removed.
+// Holds the store's lock meanwhile. In this order: whatever opening the store does (see Store::Open), which may convert
+// it from the first format; a journal with entries that are damaged and that only the index has is made anew, and so is
+// an index that differs from the journal; a committed step whose data fails to verify is moved to quarantine/ and
+// recorded as lost, with the reason, so that a restore knows that it was there, and that it is committed again if a
+// person puts sound files back (the files that it refers to stay for that); where other, sound steps have chunks in its
+// files, these stay, and it is marked damaged; one that was marked and verifies is committed again; temporary files,
+// dead leases and a retired shard are removed. Nothing that is not Tidemark's is touched, and a journal that is
+// replaced is kept beside the new one.
 //
 // Whenever it is cut short, the next call goes on from there, and an opening in between passes over what is damaged.
 // kNotFound: no store is there. kUnavailable: somebody else holds it. kUnimplemented: it is newer. kDataLoss,

@@ -14,7 +14,7 @@
 namespace tidemark::storage {
 namespace {
 
-// Of a note that WriteFileDurably had begun to write into a step's folder when the process died.
+// Of a note of the first format that was being written into a step's folder when the process died.
 bool IsTemporaryNote(std::string_view name) {
   if (!name.ends_with(".tmp")) return false;
   name.remove_suffix(4);

@@ -2,7 +2,7 @@
 // and have been written to 1.3 to 2 times as fast as those that have only been reserved.
 //
 // There is one at most, as long as the store is open. It need not be synced when it is taken or given: the attempt that
-// it was part of is marked for deletion before it is taken, and the one that it becomes part of counts as incomplete
+// it was part of is deleted in the journal before it is taken, and the one that it becomes part of counts as incomplete
 // until its header says otherwise. But before that one is committed both the directory that it came from and the one
 // that it came to must be synced, for power loss may undo a rename that only one of them has on disk.
 

@@ -23,17 +23,18 @@ class StoreLayout {
   const std::string& directory() const { return directory_; }
   std::string lock() const { return directory_ + "/LOCK"; }
   std::string identity() const { return directory_ + "/store.json"; }
+  // Of the first format: the record of its steps.
   std::string manifest() const { return directory_ + "/manifest"; }
   std::string journal() const { return directory_ + "/journal"; }
   std::string index() const { return directory_ + "/index"; }  // of the journal
   std::string steps() const { return directory_ + "/steps"; }
-  // Reports that workers have left and that are not recorded yet.
+  // Of the first format: reports and requests that were not recorded yet.
   std::string inbox() const { return directory_ + "/inbox"; }
   // Live readers' claims.
   std::string leases() const { return directory_ + "/leases"; }
   // The file of an attempt that was removed: its blocks are written over by the next one.
   std::string retired() const { return directory_ + "/retired.tmk"; }
-  // Room that is given up when the disk is full.
+  // Of the first format: room that was given up when the disk was full.
   std::string reserve() const { return directory_ + "/disk-reserve"; }
   // Attempts that were found damaged, see docs/format.md: kept for a person to look at, never read again.
   std::string quarantine() const { return directory_ + "/quarantine"; }

@@ -70,7 +70,7 @@ TEST(RecordBatch, TakesNoOtherRecordThatCouldNotBeReadAgain) {
   rocksdb::WriteBatch batch;
   EXPECT_THAT(PutStore(batch, {.version = kStoreRecordVersion + 1}), refused("the store's record"));
   EXPECT_THAT(PutPhases(batch, {.step = 7, .attempt = "not an id"}), refused("the record of the phases of step 7"));
-  EXPECT_THAT(PutDeletion(batch, {.step = -1}), refused("the mark that step -1 is deleted"));
+  EXPECT_THAT(PutDeletion(batch, {.step = -1}), refused("the record of step -1's deletion"));
   EXPECT_EQ(batch.Count(), 0u);
 }
 
