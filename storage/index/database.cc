@@ -21,8 +21,8 @@ namespace tidemark::storage {
 namespace {
 
 // What RocksDB keeps in memory and in its log before it writes a table. Opening the database reads through as much of
-// the log: a few milliseconds. (To write a table when closing it would not do: that is work for RocksDB's threads, and a process that
-// was forked has none.)
+// the log: a few milliseconds. (To write a table when closing it would not do: that is work for RocksDB's threads, and
+// a process that was forked has none.)
 constexpr size_t kWriteBufferBytes = 512 << 10;
 
 // What FileSystem called the failure of a file, with its words at the end of one of the lines. Only that a file is

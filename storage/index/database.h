@@ -1,5 +1,5 @@
-// Database: RocksDB as the index of a journal uses it: with what options it is opened, what its errors mean, and when it
-// is not used any more.
+// Database: RocksDB as the index of a journal uses it: with what options it is opened, what its errors mean, and when
+// it is not used any more.
 
 #ifndef TIDEMARK_STORAGE_INDEX_DATABASE_H_
 #define TIDEMARK_STORAGE_INDEX_DATABASE_H_
@@ -23,8 +23,8 @@ namespace tidemark::storage {
 // Thread-safe: any number of threads read and write at once. Errors: see Manifest.
 //
 // Nothing of it is repaired or opened anew, because the journal has all that it says. RocksDB is not made for
-// exceptions, such as std::bad_alloc. After one has passed through it, the object of RocksDB is neither called again nor
-// closed, but abandoned (AbandonRocksEnv).
+// exceptions, such as std::bad_alloc. After one has passed through it, the object of RocksDB is neither called again
+// nor closed, but abandoned (AbandonRocksEnv).
 class Database {
  public:
   // `files`: what the database lies on. Not owned, and used as long as the database lives.

@@ -1,9 +1,7 @@
 #include "storage/index/manifest.h"
 
 #include <algorithm>
-#include <atomic>
 #include <limits>
-#include <set>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"

@@ -40,8 +40,8 @@ class Manifest : public StepCatalog {
   static absl::StatusOr<std::unique_ptr<Manifest>> Create(FileSystem& files, const std::string& path,
                                                           const StoreId& store);
 
-  // Opens an existing one to read and write. kNotFound if there is none, or one whose making was cut short; kDataLoss if
-  // it cannot be used, or is of an older version.
+  // Opens an existing one to read and write. kNotFound if there is none, or one whose making was cut short; kDataLoss
+  // if it cannot be used, or is of an older version.
   static absl::StatusOr<std::unique_ptr<Manifest>> Open(FileSystem& files, const std::string& path);
 
   // Opens it to read what is there now; writes nothing, not even a log, and may stand beside a live writer. Of an older
@@ -53,10 +53,10 @@ class Manifest : public StepCatalog {
 
   const StoreId& store_id() const;
 
-  // See StepCatalog. Where the manifest is open for writing, Find does not look on the disk for a step that is above all
-  // steps with a record: the trainer's thread asks before each save, and must not wait for that. Committed keeps the
-  // steps from the first call on, a KiB or two each: the next one reads nothing. It does not wait for the reading, but
-  // for a write that goes on.
+  // See StepCatalog. Where the manifest is open for writing, Find does not look on the disk for a step that is above
+  // all steps with a record: the trainer's thread asks before each save, and must not wait for that. Committed keeps
+  // the steps from the first call on, a KiB or two each: the next one reads nothing. It does not wait for the reading,
+  // but for a write that goes on.
   uint64_t last_sequence() const override;
   absl::StatusOr<std::optional<StepRecord>> Find(int64_t step) const override;
   absl::StatusOr<std::optional<StepRecord>> FindAtOrBelow(int64_t step) const override;
@@ -71,7 +71,8 @@ class Manifest : public StepCatalog {
   absl::StatusOr<std::vector<DeletionRecord>> Deletions() const override;
   absl::StatusOr<std::vector<DeletionRequestFact>> Requests() const override;
 
-  // Of one made by OpenReadOnly: kDataLoss if a log of the database is damaged. What stood behind that place is missing.
+  // Of one made by OpenReadOnly: kDataLoss if a log of the database is damaged. What stood behind that place is
+  // missing.
   const absl::Status& log_damage() const;
 
   // The first error that any call has given since the manifest was opened; ok: none.
@@ -80,8 +81,8 @@ class Manifest : public StepCatalog {
   // The last entry of the journal that the manifest has applied. nullopt: it is of no journal.
   absl::StatusOr<std::optional<JournalPlace>> Applied() const;
 
-  // Applies the facts of the entries up to `place`, in order, and notes the place, all in one batch. kInvalidArgument: a
-  // record could not be read again; nothing is written.
+  // Applies the facts of the entries up to `place`, in order, and notes the place, all in one batch. kInvalidArgument:
+  // a record could not be read again; nothing is written.
   absl::Status Apply(const JournalPlace& place, std::span<const Fact> facts);
 
   // The files of these attempts are gone: Deletions() leaves them out. After a power loss it may have them again.

@@ -360,9 +360,4 @@ JournalPlace Journal::last() const {
   return appender_.view().last();
 }
 
-EntryNumber Journal::established() const {
-  absl::MutexLock lock(&mutex_);
-  return appender_.view().established();
-}
-
 }  // namespace tidemark::storage

@@ -113,7 +113,6 @@ class Journal {
 
   // What is known from the last call.
   JournalPlace last() const;
-  EntryNumber established() const;
 
  private:
   Journal(FileSystem& files, std::string directory, std::unique_ptr<Directory> opened, const FileId& folder,

@@ -28,8 +28,6 @@ class IndexCatalog : public StepCatalog {
   IndexCatalog(std::unique_ptr<Manifest> index, Replace replace)
       : index_(std::move(index)), replace_(std::move(replace)) {}
 
-  Manifest& index() const { return *index_; }
-
   uint64_t last_sequence() const override { return index_->last_sequence(); }
   absl::StatusOr<std::optional<StepRecord>> Find(int64_t step) const override;
   absl::StatusOr<std::optional<StepRecord>> FindAtOrBelow(int64_t step) const override;

@@ -262,8 +262,8 @@ absl::Status Repair::PutOutOfService(const Verdict& verdict) {
     if (IsGone(verdict.folder)) return MarkLost(verdict, "its folder is gone");
     for (const FileReference& file : verdict.record.references) {
       if (!IsGone({file.step, file.attempt})) continue;
-      return MarkLost(verdict,
-                      fmt::format("{}, which holds some of its chunks, is gone", StepFolderName(file.step, file.attempt)));
+      return MarkLost(verdict, fmt::format("{}, which holds some of its chunks, is gone",
+                                           StepFolderName(file.step, file.attempt)));
     }
   }
   return IsNeeded(verdict) ? MarkDamaged(verdict) : PutAway(verdict);

@@ -170,9 +170,9 @@ absl::StatusOr<Facts> ReportFacts(const StepCatalog& catalog, std::span<const Ev
     }
     std::optional<StepRecord>& record = found->second;
     if (!IsOf(record, report.attempt)) {
-      outcomes[i].status =
-          absl::NotFoundError(fmt::format("evaluator '{}' reported a result for step {}, attempt {}, which is not committed",
-                                          report.evaluation.evaluator, report.step, report.attempt));
+      outcomes[i].status = absl::NotFoundError(
+          fmt::format("evaluator '{}' reported a result for step {}, attempt {}, which is not committed",
+                      report.evaluation.evaluator, report.step, report.attempt));
       continue;
     }
     // As it will be read: text that is not UTF-8 is replaced by then.

@@ -1,7 +1,8 @@
 // store.json: {"format": 2, "store_id": "<32 hex digits>", "check": "<16 hex digits>"}. Says, before anything else is
 // opened, that a directory is a store, which, and whether this library can read it. A store of format 2 has a journal,
 // or is to get one (first_format/convert.h).
-// The check is there because a store id with a rotten bit is still a store id, and every shard would be another store's.
+// The check is there because a store id with a rotten bit is still a store id, and every shard would be another
+// store's.
 
 #ifndef TIDEMARK_STORAGE_STORE_STORE_IDENTITY_H_
 #define TIDEMARK_STORAGE_STORE_STORE_IDENTITY_H_
