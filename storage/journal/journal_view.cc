@@ -4,10 +4,10 @@
 #include <array>
 #include <iterator>
 #include <map>
+#include <set>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "fmt/format.h"
 #include "storage/io/check.h"
 
@@ -118,7 +118,7 @@ absl::Status JournalView::Follow(std::vector<DigestedEntry> entries, size_t in_f
   learned.reserve(entries.size());
   JournalPlace place = PlaceBefore(established_ + 1);
   EntryNumber established = established_;
-  absl::flat_hash_set<std::array<uint8_t, 16>> ids;
+  std::set<std::array<uint8_t, 16>> ids;  // Abseil's hash tables do not survive an allocation that fails
   for (size_t i = 0; i < final_entries; ++i) ids.insert(known_[i].entry.id.bytes);
   for (size_t i = 0; i < entries.size(); ++i) {
     JournalEntry& entry = entries[i].entry;
