@@ -38,10 +38,10 @@ absl::StatusOr<std::string> ClosedState(FileSystem& files, const std::string& fo
   return fmt::format("closed {}", ToHex(DigestOf(std::as_bytes(std::span(text))).bytes));
 }
 
-absl::StatusOr<std::string> OpenState(FileSystem& files, const std::string& folder, std::string_view machine) {
+absl::StatusOr<std::string> OpenState(FileSystem& files, const std::string& folder, std::string_view boot) {
   const absl::StatusOr<FileId> id = files.Identify(folder);
   if (!id.ok()) return id.status();
-  return fmt::format("open {} {} {}", machine, id->device, id->inode);
+  return fmt::format("open {} {} {}", boot, id->device, id->inode);
 }
 
 // The old state is there or the new one, but for a power loss, after which neither is believed.
@@ -57,18 +57,20 @@ absl::Status Write(FileSystem& files, const std::string& folder, std::string_vie
 
 }  // namespace
 
-absl::StatusOr<bool> IsIndexBelieved(FileSystem& files, const std::string& folder, std::string_view machine) {
+absl::StatusOr<bool> IsIndexBelieved(FileSystem& files, const std::string& folder, std::string_view boot) {
   const absl::StatusOr<std::string> state = ReadSmallFile(files, PathOf(folder, kStateName), kStateBytesMax);
   if (absl::IsNotFound(state.status()) || absl::IsDataLoss(state.status())) return false;
   if (!state.ok()) return state.status();
+  const bool is_closed = state->starts_with("closed ");
+  if (!is_closed && boot.empty()) return false;
   const absl::StatusOr<std::string> expected =
-      state->starts_with("closed ") ? ClosedState(files, folder) : OpenState(files, folder, machine);
+      is_closed ? ClosedState(files, folder) : OpenState(files, folder, boot);
   if (!expected.ok()) return expected.status();
   return *state == *expected;
 }
 
-absl::Status MarkIndexOpen(FileSystem& files, const std::string& folder, std::string_view machine) {
-  const absl::StatusOr<std::string> state = OpenState(files, folder, machine);
+absl::Status MarkIndexOpen(FileSystem& files, const std::string& folder, std::string_view boot) {
+  const absl::StatusOr<std::string> state = OpenState(files, folder, boot);
   return state.ok() ? Write(files, folder, *state) : state.status();
 }
 
@@ -83,6 +85,14 @@ absl::Status MarkIndexClosed(FileSystem& files, const std::string& folder, const
 absl::Status MarkIndexDamaged(FileSystem& files, const std::string& folder) {
   const absl::Status removed = files.RemoveFile(PathOf(folder, kStateName));
   return absl::IsNotFound(removed) ? absl::OkStatus() : removed;
+}
+
+absl::Status RemoveIndex(FileSystem& files, const std::string& folder) {
+  const absl::StatusOr<FileType> type = files.TypeOf(folder);
+  if (type.ok() && *type == FileType::kDirectory) {
+    if (absl::Status status = MarkIndexDamaged(files, folder); !status.ok()) return status;
+  }
+  return RemoveTree(files, folder);
 }
 
 }  // namespace tidemark::storage

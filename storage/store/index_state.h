@@ -3,11 +3,12 @@
 // either:
 //
 //   "closed <digest>"   it was closed in good order; the digest is of the names and sizes of its files
-//   "open <machine> <device> <inode>"   it is open, or its process was killed; the numbers are those of its folder
+//   "open <boot id> <device> <inode>"   it is open, or its process was killed; the numbers are those of its folder
 //
 // An index is believed if it is closed and the digest is right, or if it is open on this machine, which has not been
 // started again since, and in this folder: a kill leaves what was written. Any other one is removed and made anew from
-// the journal, be it after a power loss, as a copy of a live store, or beside a process of another machine.
+// the journal, be it after a power loss, as a copy of a live store, or beside a process of another machine. Where the
+// system has no boot id, an open index is not believed.
 
 #ifndef TIDEMARK_STORAGE_STORE_INDEX_STATE_H_
 #define TIDEMARK_STORAGE_STORE_INDEX_STATE_H_
@@ -21,17 +22,20 @@
 
 namespace tidemark::storage {
 
-// `folder`: the index's; `machine`: ThisMachine(). False: the index is not believed. An error is the disk's.
-absl::StatusOr<bool> IsIndexBelieved(FileSystem& files, const std::string& folder, std::string_view machine);
+// `folder`: the index's; `boot`: BootId(). False: the index is not believed. An error is the disk's.
+absl::StatusOr<bool> IsIndexBelieved(FileSystem& files, const std::string& folder, std::string_view boot);
 
 // Before the index is opened to be written, or behind its making.
-absl::Status MarkIndexOpen(FileSystem& files, const std::string& folder, std::string_view machine);
+absl::Status MarkIndexOpen(FileSystem& files, const std::string& folder, std::string_view boot);
 
 // After the index has been closed. Nothing is written unless the folder is the one that `opened` names.
 absl::Status MarkIndexClosed(FileSystem& files, const std::string& folder, const FileId& opened);
 
 // The index was found damaged: it is not believed any more.
 absl::Status MarkIndexDamaged(FileSystem& files, const std::string& folder);
+
+// Removes the index. What is left where the removal is cut short is not believed.
+absl::Status RemoveIndex(FileSystem& files, const std::string& folder);
 
 }  // namespace tidemark::storage
 

@@ -94,10 +94,14 @@ std::optional<AttemptId> AttemptOfLeaseFile(std::string_view name) {
   return AttemptId{*attempt};
 }
 
+std::string BootId() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  return std::getline(file, id) ? id : "";
+}
+
 std::string ThisMachine() {
-  std::ifstream boot_id("/proc/sys/kernel/random/boot_id");
-  std::string machine;
-  if (std::getline(boot_id, machine) && !machine.empty()) return machine;
+  if (std::string id = BootId(); !id.empty()) return id;
   char host[256] = "unknown";
   gethostname(host, sizeof(host) - 1);
   return host;

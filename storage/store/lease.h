@@ -62,7 +62,9 @@ std::string LeaseFileName(const AttemptId& attempt, std::string_view evaluator);
 // The attempt in a name that LeaseFileName gives for it and some evaluator.
 std::optional<AttemptId> AttemptOfLeaseFile(std::string_view name);
 
-// This kernel's boot id; where the system has none, the host's name.
+// This kernel's boot id, which each start of the machine changes. Empty where the system has none.
+std::string BootId();
+// The boot id; where there is none, the host's name.
 std::string ThisMachine();
 
 // The clock for everybody but tests: goes on whatever is done to the time of day.

@@ -14,6 +14,7 @@
 #include "storage/store/attempt_reader.h"
 #include "storage/store/entry_facts.h"
 #include "storage/store/garbage.h"
+#include "storage/store/index_state.h"
 #include "storage/store/memory_catalog.h"
 #include "storage/store/quarantine.h"
 #include "storage/store/step_changes.h"
@@ -323,7 +324,7 @@ absl::Status RebuildJournal(FileSystem& files, const StoreLayout& layout, const 
   if (!facts.ok()) return facts.status();
   if (absl::Status status = ReplaceJournal(files, layout, store, *facts, known.epoch); !status.ok()) return status;
   // The index's last entry may have a higher number than any in the new journal, which would look like lost entries.
-  if (absl::Status status = RemoveTree(files, layout.index()); !status.ok()) return status;
+  if (absl::Status status = RemoveIndex(files, layout.index()); !status.ok()) return status;
   warn(fmt::format("the journal of {} was made anew from {}, up to entry {}, and from {} attempts that it did not have",
                    layout.directory(), known.source, known.number, *adopted));
   return absl::OkStatus();

@@ -14,6 +14,7 @@
 #include "storage/store/first_format/convert.h"
 #include "storage/store/garbage.h"
 #include "storage/store/identity_recovery.h"
+#include "storage/store/index_state.h"
 #include "storage/store/rebuild.h"
 #include "storage/store/retired_shard.h"
 #include "storage/store/store_identity.h"
@@ -145,7 +146,7 @@ absl::Status Store::CheckJournal() {
   options_.warn(fmt::format("the index is made anew, because it {}",
                             same.ok() ? "differs from the journal" : "cannot be read: " + same.status().ToString()));
   journal_.reset();
-  absl::Status status = RemoveTree(files_, layout_.index());
+  absl::Status status = RemoveIndex(files_, layout_.index());
   return status.ok() ? OpenJournal() : status;
 }
 

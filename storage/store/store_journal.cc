@@ -102,7 +102,7 @@ absl::Status StoreJournal::BeginIndex() {
   const absl::StatusOr<FileId> folder = files_.Identify(layout_.index());
   if (!folder.ok()) return folder.status();
   index_folder_ = *folder;
-  return MarkIndexOpen(files_, layout_.index(), ThisMachine());
+  return MarkIndexOpen(files_, layout_.index(), BootId());
 }
 
 absl::StatusOr<std::unique_ptr<Manifest>> StoreJournal::OpenUsableIndex(JournalPlace* applied, absl::Status* why) {
@@ -110,7 +110,7 @@ absl::StatusOr<std::unique_ptr<Manifest>> StoreJournal::OpenUsableIndex(JournalP
     if (absl::IsNotFound(there)) return nullptr;
     return there;
   }
-  const absl::StatusOr<bool> believed = IsIndexBelieved(files_, layout_.index(), ThisMachine());
+  const absl::StatusOr<bool> believed = IsIndexBelieved(files_, layout_.index(), BootId());
   if (!believed.ok()) return believed.status();
   if (!*believed) return nullptr;
   // If entries of the journal are lost, the index may have them. A power loss while it is opened to write could harm
@@ -160,15 +160,17 @@ absl::Status StoreJournal::OpenIndex() {
   if (!is_useless) return absl::OkStatus();
   if (absl::Status reaches = CheckReaches(before, now_.journal->last()); !reaches.ok()) return reaches;
   if (!why.ok()) Warn("the index cannot be used and is made anew from the journal", why);
-  if (absl::Status status = MakeIndex(); !status.ok()) {
-    Warn("the index cannot be written, so the journal is read into memory", status);
+  if (absl::Status made = MakeIndex(); made.ok()) {
+    in_memory_.clear();  // no caller has a catalog yet
+  } else {
+    Warn("the index cannot be written, so the journal is read into memory", made);
   }
   return absl::OkStatus();
 }
 
 // After an error the catalog is what it was.
 absl::Status StoreJournal::MakeIndex() {
-  if (absl::Status status = RemoveTree(files_, layout_.index()); !status.ok()) return status;
+  if (absl::Status status = RemoveIndex(files_, layout_.index()); !status.ok()) return status;
   absl::StatusOr<std::unique_ptr<Manifest>> index = Manifest::Create(files_, layout_.index(), store_);
   if (!index.ok()) return index.status();
   if (absl::Status status = BeginIndex(); !status.ok()) return status;

@@ -17,6 +17,7 @@
 #include "gtest/gtest.h"
 #include "storage/io/errno_status.h"
 #include "storage/store/index_state.h"
+#include "storage/store/lease.h"
 #include "storage/store/rebuild.h"
 #include "storage/store/step_changes.h"
 #include "storage/store/store_journal.h"
@@ -209,6 +210,29 @@ TEST_F(IndexCatalogTest, ADamagedIndexAnswersRightlyAndIsMadeAnew) {
   ExpectAnswers(Open()->catalog());
   EXPECT_FALSE(fs::exists(layout_.index() + "/mark"));
   EXPECT_THAT(warnings_, IsEmpty());
+}
+
+// As after a kill in the making of an index in the place of a damaged one.
+TEST_F(IndexCatalogTest, AnIndexWhoseRemovalWasCutShortIsNotBelieved) {
+  Open();
+  for (const auto& entry : fs::directory_iterator(layout_.index())) {
+    if (!entry.path().filename().string().starts_with("MANIFEST")) continue;
+    std::ofstream(entry.path()) << std::string(fs::file_size(entry.path()), 'x');
+  }
+  ASSERT_THAT(MarkIndexOpen(files_, layout_.index(), BootId()), IsOk());
+  ASSERT_TRUE(*IsIndexBelieved(files_, layout_.index(), BootId()));
+  int removed = 0;
+  files_.SetRule([&](const FailingFileSystem::Call& call) {
+    const bool removes = call.operation == "RemoveFile" && call.path.starts_with(layout_.index() + "/") &&
+                         !call.path.ends_with("/state.tmp");
+    return removes && removed++ > 0 ? absl::InternalError("EIO") : absl::OkStatus();
+  });
+  ExpectAnswers(Open()->catalog());
+  EXPECT_GT(removed, 1);
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("is made anew"), HasSubstr("cannot be written")));
+  files_.Reset();
+  EXPECT_FALSE(*IsIndexBelieved(files_, layout_.index(), BootId()));
+  ExpectAnswers(Open()->catalog());
 }
 
 }  // namespace

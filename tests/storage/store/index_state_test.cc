@@ -69,6 +69,32 @@ TEST_F(IndexStateTest, AnOpenOneIsBelievedByTheSameBootInItsFolder) {
   EXPECT_TRUE(IsBelieved("another boot"));
 }
 
+TEST_F(IndexStateTest, AnOpenOneIsNotBelievedWhereTheSystemHasNoBootId) {
+  ASSERT_THAT(MarkIndexOpen(disk_, "/index", ""), IsOk());
+  EXPECT_FALSE(IsBelieved(""));
+  Close();
+  EXPECT_TRUE(IsBelieved(""));
+}
+
+TEST_F(IndexStateTest, OneWhoseRemovalIsCutShortIsNotBelieved) {
+  for (size_t before = 1; before <= 2; ++before) {
+    Close();
+    ASSERT_THAT(MarkIndexOpen(disk_, "/index", "this boot"), IsOk());
+    FailingFileSystem files(disk_);
+    files.FailOperation("RemoveFile", absl::InternalError("EIO"), before);
+    EXPECT_THAT(RemoveIndex(files, "/index"), StatusIs(StatusCode::kInternal, "EIO"));
+    EXPECT_FALSE(IsBelieved());
+  }
+  for (int i = 0; i < 2; ++i) EXPECT_THAT(RemoveIndex(disk_, "/index"), IsOk());
+  EXPECT_THAT(disk_.TypeOf("/index"), StatusIs(StatusCode::kNotFound, testing::_));
+}
+
+TEST_F(IndexStateTest, WhatIsInThePlaceOfAnIndexIsRemovedToo) {
+  PutFile(disk_, "/file", "no index");
+  EXPECT_THAT(RemoveIndex(disk_, "/file"), IsOk());
+  EXPECT_THAT(disk_.TypeOf("/file"), StatusIs(StatusCode::kNotFound, testing::_));
+}
+
 TEST_F(IndexStateTest, ADamagedOneIsNotBelieved) {
   Close();
   for (int i = 0; i < 2; ++i) EXPECT_THAT(MarkIndexDamaged(disk_, "/index"), IsOk());

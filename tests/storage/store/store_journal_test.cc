@@ -234,7 +234,7 @@ TEST_F(StoreJournalTest, KeepsTheIndexOfAKilledProcess) {
   }
   fs::remove_all(layout_.index());
   fs::rename(layout_.directory() + "/as-killed", layout_.index());
-  ASSERT_THAT(MarkIndexOpen(PosixFileSystem(), layout_.index(), ThisMachine()), IsOk());
+  ASSERT_THAT(MarkIndexOpen(PosixFileSystem(), layout_.index(), BootId()), IsOk());
   std::ofstream(layout_.index() + "/mark") << "x";
   EXPECT_THAT(StepsOf(*OpenHolder()), ElementsAre(1));
   EXPECT_TRUE(fs::exists(layout_.index() + "/mark"));
@@ -386,7 +386,8 @@ TEST_F(StoreJournalTest, KeepsItsCatalogWhereTheJournalCannotBeReadAgain) {
   fs::resize_file(layout_.journal() + "/0000/00/0000000002", 10);
   files.SetRule(RefuseIndex);
   EXPECT_THAT(CommitStep(**holder, 4), IsOk());
-  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("the index cannot be used any more"), HasSubstr("cannot be read just now")));
+  EXPECT_THAT(warnings_,
+              ElementsAre(HasSubstr("the index cannot be used any more"), HasSubstr("cannot be read just now")));
   EXPECT_THAT(StepsOf(**holder), ElementsAre(1, 2, 3));
   EXPECT_THAT(CommitStep(**holder, 5), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("entry 2")));
   EXPECT_EQ(*(*holder)->catalog().LatestCommitted(), 3);
