@@ -244,10 +244,19 @@ absl::Status StoreJournal::BeginEpoch() {
 absl::Status StoreJournal::Read(Following& following, bool* has_visible) {
   *has_visible = false;
   Reading reading{.place = following.applied};
-  const absl::Status looked =
-      following.journal->Look([&](const KnownEntry& known, bool is_established) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        if (reading.status.ok() && !reading.is_replaced) Visit(known, is_established, following, reading);
-      });
+  absl::Status looked;
+  try {
+    looked = following.journal->Look(
+        [&](const KnownEntry& known, bool is_established) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+          if (reading.status.ok() && !reading.is_replaced) Visit(known, is_established, following, reading);
+        });
+  } catch (...) {
+    // The next look visits what has not been visited, and nothing else.
+    const bool is_sound = reading.status.ok() && !reading.is_replaced;
+    following.lags = !is_sound;
+    if (is_sound) Flush(following, reading);
+    throw;
+  }
   if (reading.status.ok() && !reading.is_replaced) Flush(following, reading);
   following.lags = (!reading.status.ok() && following.refused.ok()) || reading.is_replaced;
   if (!reading.status.ok()) return reading.status;
@@ -286,8 +295,8 @@ void StoreJournal::Visit(const KnownEntry& known, bool is_established, Following
     reading.facts.insert(reading.facts.end(), std::move_iterator(facts->begin()), std::move_iterator(facts->end()));
   }
   heard_ = std::max(heard_, number);
-  reading.place = known.place;
   if (!is_established) following.provisional[number] = known.place.digest;
+  reading.place = known.place;
   if (reading.facts.size() >= kBatchFacts) Flush(following, reading);
 }
 
@@ -297,13 +306,16 @@ void StoreJournal::Flush(Following& following, Reading& reading) {
   reading.facts.clear();
 }
 
+// After an error or an exception the catalog may have a part of the facts, so they must not be applied again.
 absl::Status StoreJournal::Apply(Following& following, const JournalPlace& place, std::span<const Fact> facts) {
+  following.lags = true;
   if (following.memory != nullptr) {
     following.memory->Apply(facts);
   } else if (absl::Status status = following.index->Apply(place, facts); !status.ok()) {
     return status;
   }
   following.applied = place;
+  following.lags = false;
   return absl::OkStatus();
 }
 
@@ -430,17 +442,28 @@ absl::Status StoreJournal::Change(Compose compose, Journal::Room room) {
     if (appended.result == Appender::Result::kRefused && overtaken) continue;
     if (appended.result == Appender::Result::kUnknown) {
       unknown_ = id;
-      return absl::UnknownError(appended.status.message());
+      absl::Status unknown(absl::StatusCode::kUnknown, "");  // where there is no memory for the message
+      BestEffort([&] { unknown = absl::UnknownError(appended.status.message()); });
+      return unknown;
     }
     if (!appended.ok()) return appended.status;
     heard_ = appended.place.number;
     // The facts are established, whatever becomes of the catalog. Entries without facts may stand before them.
-    if (absl::Status applied = Apply(now_, appended.place, as_read); !applied.ok()) {
+    absl::Status applied;
+    try {
+      applied = Apply(now_, appended.place, as_read);
+    } catch (...) {
+      applied = ExceptionStatus("the catalog of the journal");
+    }
+    if (!applied.ok()) {
       now_.applied = appended.place;  // what the next catalog must have
-      LeaveIndex(applied);
-      absl::Status read = TakeIn();
-      is_behind_ = !read.ok();
-      if (!read.ok()) Warn("the journal cannot be read just now", read);
+      is_behind_ = true;
+      BestEffort([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        if (now_.index != nullptr) LeaveIndex(applied);
+        absl::Status read = TakeIn();
+        is_behind_ = !read.ok();
+        if (!read.ok()) Warn("the journal cannot be read just now", read);
+      });
     }
     return absl::OkStatus();
   }

@@ -109,7 +109,8 @@ class StoreJournal {
     JournalPlace applied;              // what the catalog has
     // Of what the catalog has, the entries that were only visible when they were applied.
     std::map<EntryNumber, Digest128> provisional;
-    // The catalog lacks something up to `applied`, or that the journal will not visit again, so it is to be replaced.
+    // The catalog lacks something up to `applied`, or that the journal will not visit again, or an entry is applied in
+    // part. So it is to be replaced.
     bool lags = false;
     absl::Status refused;       // why an entry cannot be understood: nothing after it is read
     Manifest* index = nullptr;  // one of the two says what the catalog says
@@ -165,8 +166,8 @@ class StoreJournal {
   Following now_ ABSL_GUARDED_BY(mutex_);                        // what is asked
   bool collects_news_ ABSL_GUARDED_BY(mutex_) = false;
   EntryNumber heard_ ABSL_GUARDED_BY(mutex_) = 0;  // entries up to here are in news_, or are no news
-  std::optional<EntryId> unknown_
-      ABSL_GUARDED_BY(mutex_);  // of an own entry of which it is not known whether it is there
+  // Of an own entry of which it is not known whether it is there.
+  std::optional<EntryId> unknown_ ABSL_GUARDED_BY(mutex_);
   std::vector<Fact> news_ ABSL_GUARDED_BY(mutex_);
   FileId index_folder_ ABSL_GUARDED_BY(mutex_);  // as it was opened
 

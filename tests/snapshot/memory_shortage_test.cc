@@ -1,13 +1,8 @@
 // Memory that C++ cannot allocate is an error of the public function that needed it, not an exception.
 
-#include <execinfo.h>
-#include <link.h>
-
-#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <new>
@@ -23,6 +18,7 @@
 #include "snapshot/housekeeping/housekeeper.h"
 #include "storage/store/store.h"
 #include "tests/snapshot/observers.h"
+#include "tests/storage/io/failing_allocations.h"
 #include "tests/storage/io/sanitizers.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
@@ -31,60 +27,6 @@
 #include "tidemark/preemption_guard.h"
 #include "tidemark/store_reader.h"
 #include "tidemark/worker.h"
-
-// The next allocations of this many bytes or more fail on this thread.
-static thread_local size_t allocation_max = SIZE_MAX;
-// After so many allocations on this thread one fails, and this is negative from then on.
-static thread_local int64_t allocations_until_failure = INT64_MAX;
-
-// RocksDB does not survive an exception in its own code, so nothing that it allocates fails.
-static bool IsInRocksDb() {
-  // dladdr for each frame would take most of the time of the test.
-  struct Code {
-    uintptr_t begin = 0;
-    uintptr_t end = 0;
-  };
-  static const Code code = [] {
-    Code found;
-    const auto look = [](dl_phdr_info* info, size_t, void* out) {
-      if (std::string_view(info->dlpi_name).find("librocksdb") == std::string_view::npos) return 0;
-      for (int i = 0; i < info->dlpi_phnum; ++i) {
-        if ((info->dlpi_phdr[i].p_flags & PF_X) == 0) continue;
-        const uintptr_t begin = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
-        *static_cast<Code*>(out) = {.begin = begin, .end = begin + info->dlpi_phdr[i].p_memsz};
-      }
-      return 1;
-    };
-    dl_iterate_phdr(look, &found);
-    return found;
-  }();
-  std::array<void*, 64> frames = {};
-  const int count = backtrace(frames.data(), static_cast<int>(frames.size()));
-  return std::any_of(frames.begin(), frames.begin() + count, [](void* frame) {
-    const auto address = reinterpret_cast<uintptr_t>(frame);
-    return address >= code.begin && address < code.end;
-  });
-}
-
-static bool MayAllocate(size_t size) {
-  if (size >= allocation_max) return false;
-  if (allocations_until_failure == 0 && IsInRocksDb()) return true;
-  return allocations_until_failure-- != 0;
-}
-
-// Not inlined: gcc would see free at the end of what it takes for new.
-[[gnu::noinline]] void* operator new(size_t size) {
-  if (MayAllocate(size)) {
-    if (void* memory = std::malloc(size)) return memory;
-  }
-  throw std::bad_alloc();
-}
-// std::stable_sort gives back by `delete` what it takes with std::nothrow.
-[[gnu::noinline]] void* operator new(size_t size, const std::nothrow_t&) noexcept {
-  return MayAllocate(size) ? std::malloc(size) : nullptr;
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace tidemark {
 namespace {
@@ -242,8 +184,7 @@ class PublicCallsTest : public testing::Test {
     // An object of RocksDB through which an exception has passed is left alone (AbandonRocksEnv).
     if (storage::kAddressSanitizer) GTEST_SKIP() << "it leaks by design, as LeakSanitizer says";
     if (storage::kThreadSanitizer) GTEST_SKIP() << "one thread runs it, in two minutes there";
-    // The first call of backtrace loads a library.
-    IsInRocksDb();
+    PrepareToFailAllocations();
     state_.AddValue("value", &value_);
     auto opened = AsyncCheckpointer::Open({.directory = store_, .retention = {.max_to_keep = 5}});
     EXPECT_THAT(opened, IsOk());
