@@ -1,5 +1,6 @@
 #include "storage/store/store.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -245,6 +246,17 @@ absl::Status Store::SyncFolders(const StepFolder& folder) {
   return status;
 }
 
+// Whether the catalog names the attempt: as its step's, or as one that was, which only RemoveGarbage may remove.
+absl::StatusOr<bool> Store::WasCommitted(const StepFolder& folder) const {
+  const absl::StatusOr<std::optional<StepRecord>> record = catalog().Find(folder.step);
+  if (!record.ok()) return record.status();
+  if (record->has_value() && (*record)->info.attempt == ToHex(folder.attempt.bytes)) return true;
+  const absl::StatusOr<std::vector<DeletionRecord>> deletions = catalog().Deletions();
+  if (!deletions.ok()) return deletions.status();
+  return std::any_of(deletions->begin(), deletions->end(),
+                     [&](const DeletionRecord& deletion) { return deletion.attempt == folder.attempt; });
+}
+
 // Removes attempts whose commits have failed, once it is known that they are not there. Best effort.
 void Store::RemoveFailedCommits() {
   std::vector<StepFolder> failed;
@@ -253,9 +265,9 @@ void Store::RemoveFailedCommits() {
     failed.swap(failed_commits_);
   }
   for (const StepFolder& folder : failed) {
-    const absl::StatusOr<std::optional<StepRecord>> record = catalog().Find(folder.step);
-    if (record.ok() && record->has_value() && (*record)->info.attempt == ToHex(folder.attempt.bytes)) continue;
-    absl::Status status = record.status();
+    const absl::StatusOr<bool> was_committed = WasCommitted(folder);
+    if (was_committed.ok() && *was_committed) continue;
+    absl::Status status = was_committed.status();
     if (status.ok()) status = RemoveTree(files_, layout_.attempt(folder.step, folder.attempt));
     if (!status.ok()) {
       options_.warn(fmt::format("files of step {}'s failed save could not be removed: {}", folder.step,
@@ -310,12 +322,7 @@ absl::Status Store::CommitAttempt(const StepRecord& record, const PhasesRecord* 
   if (status.ok()) {
     // An entry of ours is established, so it is known which earlier ones are there.
     BestEffort([this] { RemoveFailedCommits(); });
-    BestEffort([&] {
-      if (absl::StatusOr<bool> more = RemoveDeleted(/*in_use=*/{}, kRemovalsPerCommitMax); !more.ok()) {
-        later.warn(fmt::format("files of steps that were replaced or deleted are still there: {}",
-                               std::string(more.status().message())));
-      }
-    });
+    RemoveReplaced(later);
     return status;
   }
   // Where nothing was appended, the next save may need the room at once. Where the directory was moved or another
@@ -441,10 +448,37 @@ absl::StatusOr<bool> Store::RemoveDeleted(const std::set<AttemptId>& in_use, siz
   if (absl::Status holds = CheckHolds(); !holds.ok()) return holds;
   const WarnLater later(options_.warn);
   absl::MutexLock deleting(&deletions_mutex_);
+  return RemoveDeletedLocked(in_use, removals_max, later);
+}
+
+absl::StatusOr<bool> Store::RemoveDeletedLocked(const std::set<AttemptId>& in_use, size_t removals_max,
+                                                const WarnLater& later) {
   absl::StatusOr<RemovedGarbage> garbage = RemoveGarbage(files_, layout_, catalog(), in_use, removals_max, later.warn);
   if (!garbage.ok()) return garbage.status();
   journal_->ForgetGarbage(garbage->removed);
   return garbage->more;
+}
+
+// Behind a commit, whose caller must not wait for another thread's removals: then the rest is left to the next call of
+// RemoveDeleted. Best effort.
+void Store::RemoveReplaced(const WarnLater& later) {
+  absl::Status status;
+  bool holds = false;
+  BestEffort([&] {
+    status = CheckHolds();
+    holds = status.ok();
+  });
+  if (holds && deletions_mutex_.TryLock()) {
+    BestEffort([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(deletions_mutex_) {
+      status = RemoveDeletedLocked(/*in_use=*/{}, kRemovalsPerCommitMax, later).status();
+    });
+    deletions_mutex_.Unlock();
+  }
+  if (status.ok()) return;
+  BestEffort([&] {
+    later.warn(fmt::format("files of steps that were replaced or deleted are still there: {}",
+                           std::string(status.message())));
+  });
 }
 
 absl::Status Store::Maintain() {

@@ -36,6 +36,7 @@
 #include "storage/store/step_changes.h"
 #include "storage/store/store_journal.h"
 #include "storage/store/store_layout.h"
+#include "storage/store/warn_later.h"
 
 namespace tidemark::storage {
 
@@ -88,9 +89,10 @@ class Store {
   bool Recycle(const ShardIdentity& identity);
 
   // Syncs the folders and commits `record`, whose shards have been synced: when this returns ok, the step survives
-  // power loss. Then removes the attempt that it replaces, and a bounded number of others that are garbage; failing at
-  // that is only a warning. `phases`: what is known by now of the save's; may be null. After an error the attempt's files
-  // are removed; after kUnknown, when it is known that the step was not committed.
+  // power loss. Then removes the attempt that it replaces, and a bounded number of others that are garbage, unless
+  // another thread removes files just now: the next call of RemoveDeleted does it then. Failing at that is only a
+  // warning. `phases`: what is known by now of the save's; may be null. After an error the attempt's files are removed;
+  // after kUnknown, when it is known that the step was not committed.
   absl::Status CommitAttempt(const StepRecord& record, const PhasesRecord* phases = nullptr);
 
   // What is known of a committed step's phases when it is. Appended with the next change, whatever that is, so it
@@ -150,7 +152,11 @@ class Store {
   absl::Status SweepBefore(uint64_t epoch, const std::set<AttemptId>& in_use);
   absl::Status CheckHolds();
   absl::Status OfAnotherHolder(const absl::Status& status) const;
+  absl::StatusOr<bool> WasCommitted(const StepFolder& folder) const;
   void RemoveFailedCommits();
+  void RemoveReplaced(const WarnLater& later) ABSL_LOCKS_EXCLUDED(deletions_mutex_);
+  absl::StatusOr<bool> RemoveDeletedLocked(const std::set<AttemptId>& in_use, size_t removals_max,
+                                           const WarnLater& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(deletions_mutex_);
   absl::Status Change(StoreJournal::Compose compose, Journal::Room room = Journal::Room::kAny);
   absl::Status SyncFolders(const StepFolder& folder);
 
@@ -167,7 +173,8 @@ class Store {
   std::atomic<uint64_t> next_ordinal_{1};
   std::atomic<bool> recycled_{false};  // a shard came from the store's own directory since the last commit
 
-  absl::Mutex deletions_mutex_;  // held by the one thread that removes the files of attempts
+  // Held by the one thread that removes the files of attempts. No callback runs under it.
+  absl::Mutex deletions_mutex_;
 
   absl::Mutex mutex_;
   std::optional<PhasesRecord> noted_phases_ ABSL_GUARDED_BY(mutex_);

@@ -1,5 +1,8 @@
 // WarnLater: keeps warnings until it goes. Declared before a lock is taken, it says them when the lock has been
 // released: who hears of them may call the store again.
+//
+// One that is declared within another one of the same thread leaves its lines to that one. So a call that takes a lock
+// may make others that warn.
 
 #ifndef TIDEMARK_STORAGE_STORE_WARN_LATER_H_
 #define TIDEMARK_STORAGE_STORE_WARN_LATER_H_
@@ -7,6 +10,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "storage/io/exception_status.h"
@@ -17,10 +21,11 @@ class WarnLater {
  public:
   using Warn = std::function<void(std::string_view)>;
 
-  // `warn` outlives it.
-  explicit WarnLater(const Warn& warn) : say_(warn) {}
+  // `warn` outlives it, and is called by the outermost one only.
+  explicit WarnLater(const Warn& warn) : say_(warn), outer_(std::exchange(innermost_, this)) {}
   ~WarnLater() {
-    for (const std::string& line : lines_) BestEffort([&] { say_(line); });
+    innermost_ = outer_;
+    for (const std::string& line : lines_) BestEffort([&] { outer_ != nullptr ? outer_->warn(line) : say_(line); });
   }
   WarnLater(const WarnLater&) = delete;
   WarnLater& operator=(const WarnLater&) = delete;
@@ -29,7 +34,10 @@ class WarnLater {
   const Warn warn = [this](std::string_view line) { BestEffort([&] { lines_.emplace_back(line); }); };
 
  private:
+  static inline thread_local WarnLater* innermost_ = nullptr;
+
   const Warn& say_;
+  WarnLater* const outer_;
   std::vector<std::string> lines_;
 };
 

@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/store/garbage.h"
@@ -347,6 +349,59 @@ TEST_F(StoreDeletionTest, IsNoticedByThePinThatFollowsADeletionOfWhichItIsNotKno
   store = Open();
   EXPECT_EQ(pinned.ok(), IsThere(first)) << warnings_;
   EXPECT_EQ(ValueAt(*store, 2), 200);
+}
+
+// A commit whose entry may or may not be on the disk turns out to be there when the next one replaces it.
+TEST_F(StoreDeletionTest, HonoursALeaseOnAReplacedAttemptOfWhichItWasNotKnownWhetherItIsCommitted) {
+  FailingFileSystem files(PosixFileSystem());
+  auto store = OpenSoundStore(path_, &warnings_, files);
+  CommitStep(*store, 1, 100);
+  const ShardIdentity unknown = WriteAttempt(*store, 2, 200);
+  files.SetRule([this](const FailingFileSystem::Call& call) {
+    const bool names = call.operation == "SyncDirectory" && call.path.starts_with(layout_.journal());
+    return names ? absl::InternalError("EIO") : absl::OkStatus();
+  });
+  EXPECT_THAT(Commit(*store, unknown), StatusIs(absl::StatusCode::kUnknown, HasSubstr("EIO")));
+  files.Reset();
+  const std::string lease = Lease(unknown);
+  const ShardIdentity second = CommitStep(*store, 2, 201);
+  ASSERT_THAT(*store->catalog().Deletions(), SizeIs(1)) << "the first one was committed";
+  EXPECT_TRUE(IsThere(unknown));
+  fs::remove(lease);
+  ASSERT_THAT(store->RemoveDeleted({}), IsOk());
+  EXPECT_FALSE(IsThere(unknown));
+  EXPECT_TRUE(IsThere(second));
+}
+
+TEST_F(StoreDeletionTest, DoesNotKeepACommitWaitingThatHasFilesToRemove) {
+  FailingFileSystem files(PosixFileSystem());
+  auto store = OpenSoundStore(path_, &warnings_, files);
+  const ShardIdentity left = WriteAttempt(*store, 7, 700);
+  store.reset();
+  store = OpenSoundStore(path_, &warnings_, files);
+  const ShardIdentity first = CommitStep(*store, 1, 100);
+  const ShardIdentity second = WriteAttempt(*store, 1, 101);
+  absl::Notification sweeping, go_on, committed;
+  files.SetGate([&](const std::string& operation, const std::string& path) {
+    if (operation != "RemoveDirectory" || path != Folder(left)) return;
+    sweeping.Notify();
+    go_on.WaitForNotification();
+  });
+  std::thread sweep([&] { EXPECT_THAT(store->SweepUncommitted(), IsOk()); });
+  sweeping.WaitForNotification();
+  std::thread commit([&] {
+    EXPECT_THAT(Commit(*store, second), IsOk());
+    committed.Notify();
+  });
+  EXPECT_TRUE(committed.WaitForNotificationWithTimeout(absl::Seconds(30)));
+  EXPECT_TRUE(IsThere(first));
+  go_on.Notify();
+  sweep.join();
+  commit.join();
+  EXPECT_FALSE(IsThere(left));
+  ASSERT_THAT(store->RemoveDeleted({}), IsOk());
+  EXPECT_FALSE(IsThere(first));
+  EXPECT_EQ(ValueAt(*store, 1), 101);
 }
 
 // As in a training: one thread commits, replacing what is there, while another deletes.

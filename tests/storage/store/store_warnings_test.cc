@@ -3,8 +3,12 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "storage/records/tag.h"
 #include "storage/store/store.h"
@@ -67,6 +71,42 @@ TEST(StoreWarningsTest, AreGivenWithNoLockHeld) {
   });
   EXPECT_THAT(store->Pin(3, "keep"), IsOk());
   expect_warning("Pin");
+}
+
+// A handler that waits for another thread, which removes files as well, as it does if it asks for a deletion.
+TEST(StoreWarningsTest, OfTheIndexAreGivenWhileOtherThreadsMayRemoveFiles) {
+  const TestDirectory directory = TestDirectory::InMemory();
+  FailingFileSystem files(PosixFileSystem());
+  std::unique_ptr<Store> store;
+  std::vector<std::thread> others;
+  int warnings = 0;
+  const auto warn = [&](std::string_view line) {
+    EXPECT_THAT(std::string(line), testing::HasSubstr("the index cannot be used any more"));
+    ++warnings;
+    auto removed = std::make_shared<absl::Notification>();
+    others.emplace_back([&store, removed] {
+      EXPECT_THAT(store->RemoveDeleted({}), IsOk());
+      removed->Notify();
+    });
+    EXPECT_TRUE(removed->WaitForNotificationWithTimeout(absl::Seconds(30)));
+  };
+  auto opened =
+      Store::Open(files, {.directory = directory / "store", .warn = warn, .read = {.io = IoQueueKind::kThreads}});
+  ASSERT_THAT(opened, IsOk());
+  store = *std::move(opened);
+  const ShardIdentity first = CommitStep(*store, 1, 100, files);
+  CommitStep(*store, 2, 200, files);
+  ASSERT_THAT(
+      store->NoteSteps({{.step = 1, .attempt = ToHex(first.attempt.bytes), .deleted = true, .reason = "too old"}}),
+      IsOk());
+  // It cannot forget the attempt whose files have been removed.
+  files.SetRule([&](const FailingFileSystem::Call& call) {
+    const bool fails = call.path.starts_with(store->layout().index()) && call.operation == "WriteAt";
+    return fails ? absl::InternalError("EIO") : absl::OkStatus();
+  });
+  EXPECT_THAT(store->RemoveDeleted({}), IsOk());
+  EXPECT_EQ(warnings, 1);
+  for (std::thread& other : others) other.join();
 }
 
 }  // namespace
