@@ -180,14 +180,22 @@ bool StoreFollower::IsUntilSeen() const {
 absl::StatusOr<StoreFollower::Sight> StoreFollower::FindJournal() {
   layout_ = storage::StoreLayout(parts_.locate());
   files_ = parts_.hold(layout_.directory());
-  absl::StatusOr<storage::StoreId> store = storage::ReadStoreIdentity(*files_, layout_);
+  int format = 0;
+  absl::StatusOr<storage::StoreId> store = storage::ReadStoreIdentity(*files_, layout_, &format);
   if (absl::IsNotFound(store.status())) return Sight::kNothing;
   // A link that was made or turned after it was looked for is refused; the next look goes through it.
   if (!store.ok() && storage::StoreLayout(parts_.locate()).directory() != layout_.directory()) return Sight::kNothing;
   if (!store.ok()) return store.status();
   absl::StatusOr<std::unique_ptr<storage::StoreJournal>> journal = storage::StoreJournal::Open(
       *files_, layout_, *store, {.warn = [this](std::string_view line) { Warn(line); }});
-  if (IsBeingReplaced(journal.status())) return Sight::kNoJournal;
+  if (IsBeingReplaced(journal.status())) {
+    if (format < storage::kStoreFormat && !std::exchange(warned_of_format_, true)) {
+      Warn(fmt::format("the worker waits, because an older version of Tidemark wrote the store {}: open it for writing "
+                       "once to convert it, with a trainer or with 'checkpoint-inspect repair --apply'",
+                       layout_.directory()));
+    }
+    return Sight::kNoJournal;
+  }
   if (!journal.ok()) return journal.status();
   auto names = std::make_unique<storage::HeldNames>(*files_, "the store " + layout_.directory());
   if (absl::Status status = names->Add(layout_.directory()); !status.ok()) return status;
@@ -282,9 +290,7 @@ absl::StatusOr<StoreFollower::Progress> StoreFollower::Try(const StepBacklog::St
     backlog_.Drop(step);
     return Progress::kNone;
   }
-  reported = IsReported(step);
-  if (!reported.ok()) return reported.status();
-  if (asked_for_.IsDone((*record)->info) || *reported) {
+  if (asked_for_.IsDone((*record)->info)) {
     backlog_.Done(step);
     return Progress::kNone;
   }
@@ -360,9 +366,8 @@ absl::StatusOr<StoreFollower::Progress> StoreFollower::Evaluate(const StepBacklo
 
 // What there is to be said of a step. An error says nothing about it; kNotFound: its files are not there.
 absl::StatusOr<Evaluation> StoreFollower::Ask(const storage::StepRecord& record) const {
-  const storage::StoreId store = store_;
   absl::StatusOr<std::shared_ptr<const Snapshot>> snapshot =
-      OpenStoredSnapshot({*files_, layout_, store, kReadOptions}, record, options_.entries, options_.half_precision,
+      OpenStoredSnapshot({*files_, layout_, store_, kReadOptions}, record, options_.entries, options_.half_precision,
                          CompanionEntries::kByPatterns);
   if (absl::IsDataLoss(snapshot.status()) || absl::IsInvalidArgument(snapshot.status())) {
     return Failed(snapshot.status().ToString());
@@ -394,6 +399,21 @@ StoreFollower::Progress StoreFollower::NoteMissing(const StepBacklog::Step& step
   return Progress::kBusy;
 }
 
+// As Change, and waits while a rebuild puts another journal in the place of the one that is there.
+absl::Status StoreFollower::Append(storage::StoreJournal::Compose compose) {
+  const absl::Time begin = parts_.now();
+  for (;;) {
+    const absl::Status status = journal_->Change(compose);
+    const bool was_replaced = absl::IsFailedPrecondition(status) && names_->Check().ok();
+    if (!IsBeingReplaced(status) && !was_replaced) return status;
+    behind_ = true;
+    const absl::Duration left = begin + kReplacementMax - parts_.now();
+    if (left <= absl::ZeroDuration() || AskedToEnd()) return status;
+    parts_.wait(std::min(options_.poll_interval, left));
+    if (absl::Status held = names_->Check(); !held.ok()) return held;
+  }
+}
+
 // Leaves the row as it was delivered.
 absl::Status StoreFollower::Deliver(const StepBacklog::Step& step, Evaluation& row) {
   const auto deliver = [&] {
@@ -404,7 +424,7 @@ absl::Status StoreFollower::Deliver(const StepBacklog::Step& step, Evaluation& r
     const storage::EvaluationFact fact{
         .step = step.step, .attempt = storage::ToHex(step.attempt.bytes), .evaluation = row};
     std::vector<storage::ReportOutcome> outcomes;
-    absl::Status status = journal_->Change(
+    absl::Status status = Append(
         [&](const storage::StepCatalog& catalog) { return storage::ReportFacts(catalog, {&fact, 1}, outcomes); });
     // One that says less than what is recorded, or is about a step that is gone, is no failure of this worker.
     if (!status.ok() || outcomes.empty()) return status;

@@ -76,6 +76,7 @@ class StoreFollower {
                                     storage::Lease* lease);
   absl::StatusOr<Evaluation> Ask(const storage::StepRecord& record) const;
   Progress NoteMissing(const StepBacklog::Step& step, const absl::Status& why);
+  absl::Status Append(storage::StoreJournal::Compose compose);
   absl::Status Deliver(const StepBacklog::Step& step, Evaluation& row);
   void Done(const StepBacklog::Step& step, const Evaluation& row);
   // May quote other processes and paths: control characters are written out, see printable_text.h.
@@ -95,6 +96,7 @@ class StoreFollower {
   StepBacklog backlog_;
   bool behind_ = true;                            // the backlog may have missed changes
   std::optional<storage::LeaseObserver> leases_;  // there when the journal is
+  bool warned_of_format_ = false;                 // that the store waits to be converted
   // Since when the journal has been away, while it is.
   std::optional<absl::Time> replaced_since_;
   // What is committed, but has been looked for in vain.

@@ -32,7 +32,8 @@
 namespace tidemark {
 
 struct WorkerOptions {
-  // The store. If it does not exist yet, the worker waits for it. A relative path is resolved once, by FollowStore.
+  // The store. If it does not exist yet, the worker waits for it. If an older version wrote it, the worker waits until
+  // it is converted, and warns. A relative path is resolved once, by FollowStore.
   std::string directory = {};
   // As EvaluatorOptions::name. Workers that share it share its steps.
   std::string evaluator = {};
@@ -107,6 +108,7 @@ struct WorkerReport {
 //   kPermissionDenied    a report or a lease cannot be written
 //   kResourceExhausted   the same, or no memory for a snapshot
 //   kUnavailable         other processes append to the journal faster than this one can
+//   kNotFound            the journal was away for 10 s when a report was to be appended
 //   kUnknown             a sync failed: the report may or may not survive a power loss
 //   kInternal            the disk fails, or a callback of the options threw
 absl::StatusOr<WorkerReport> FollowStore(const WorkerOptions& options, const EvaluatorFunction& function);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/eval/following_store.h"
+#include "tests/snapshot/journal_calls.h"
 
 namespace tidemark {
 namespace {
@@ -220,6 +222,67 @@ TEST_F(StoreFollowerWaitingTest, ReportsIntoTheJournalThatWasMadeAnewWhileItEval
   };
   ASSERT_THAT(Run(), IsOk());
   EXPECT_EQ(RowOf(10).metrics.at("value"), 110);
+}
+
+// A rebuild is between its two renames when the report is to be appended.
+TEST_F(StoreFollowerWaitingTest, DeliversItsReportWhenTheJournalIsBack) {
+  OpenStore();
+  CommitStep(10);
+  options_.until_step = 10;
+  const std::string journal = options_.directory + "/journal";
+  during_ = [&](int64_t) { std::filesystem::rename(journal, directory_ / "away"); };
+  on_wait_ = [&](size_t count) {
+    if (count == 3) std::filesystem::rename(directory_ / "away", journal);
+  };
+  ASSERT_THAT(Run(), IsOk());
+  EXPECT_THAT(asked_, ElementsAre(10));
+  EXPECT_EQ(waits_.size(), 3u);
+  EXPECT_EQ(RowOf(10).metrics.at("value"), 110);
+}
+
+TEST_F(StoreFollowerWaitingTest, DeliversItsReportToAJournalThatIsMadeAnewUnderItsAppend) {
+  OpenStore();
+  CommitStep(10);
+  options_.until_step = 10;
+  const std::string journal = options_.directory + "/journal";
+  during_ = [&](int64_t) {
+    store_.reset();
+    files_.SetRule([&, done = false](const storage::FailingFileSystem::Call& call) mutable {
+      if (call.operation != "Create" || !IsInJournal(call.path) || std::exchange(done, true)) return absl::OkStatus();
+      std::filesystem::rename(journal, directory_ / "old");
+      std::filesystem::copy(directory_ / "old", journal, std::filesystem::copy_options::recursive);
+      return absl::OkStatus();
+    });
+  };
+  ASSERT_THAT(Run(), IsOk());
+  EXPECT_THAT(asked_, ElementsAre(10));
+  EXPECT_EQ(waits_.size(), 1u);
+  OpenStore();
+  EXPECT_EQ(RowOf(10).metrics.at("value"), 110);
+}
+
+TEST_F(StoreFollowerWaitingTest, DoesNotWaitForeverToDeliverAReport) {
+  OpenStore();
+  CommitStep(10);
+  during_ = [&](int64_t) { std::filesystem::rename(options_.directory + "/journal", directory_ / "away"); };
+  EXPECT_THAT(Run(), storage::StatusIs(absl::StatusCode::kNotFound, HasSubstr("journal")));
+  EXPECT_EQ(waits_.size(), 10u) << "seconds";
+}
+
+TEST_F(StoreFollowerWaitingTest, SaysOnceThatItWaitsForAnOldStoreToBeConverted) {
+  OpenStore();
+  CommitStep(10);
+  store_.reset();
+  for (const char* part : {"/journal", "/index"}) std::filesystem::remove_all(options_.directory + part);
+  const std::string identity = options_.directory + "/store.json";
+  std::string text;
+  std::getline(std::ifstream(identity), text);
+  text.at(text.find('2', text.find("\"format\""))) = '1';
+  std::ofstream(identity) << text;
+  ASSERT_THAT(Run(), IsOk());
+  EXPECT_EQ(waits_.size(), 10u) << "seconds";
+  EXPECT_THAT(warnings_, AllOf(HasSubstr("older version of Tidemark wrote the store"), HasSubstr("repair --apply")));
+  EXPECT_EQ(std::count(warnings_.begin(), warnings_.end(), '\n'), 1) << warnings_;
 }
 
 TEST_F(StoreFollowerWaitingTest, WaitsForAJournalThatIsAwayEvenWhereItMayNotBeIdle) {
