@@ -45,15 +45,16 @@ class CheckpointObserver {
   // A step was deleted, by retention or on request, for this reason.
   virtual void Deleted(int64_t /*step*/, std::string_view /*reason*/) {}
 
-  // An evaluation of the step was recorded, or was skipped.
+  // An evaluation of the step was recorded, or was skipped. What a worker appends while no checkpointer is open is not
+  // told; the steps' records have it.
   virtual void Evaluated(int64_t /*step*/, const Evaluation& /*evaluation*/) {}
 
   // A BestFile has exported the step to the file.
   virtual void Exported(int64_t /*step*/, std::string_view /*path*/) {}
 
   // A save or an Evaluate ended. The line has the step, the time that the trainer was blocked, the time of the rest,
-  // the sizes, and anything that was skipped, with the reason. Also in Open, on the trainer's thread: a save that the
-  // end of an earlier process cut short was removed.
+  // the sizes, and anything that was skipped, with the reason. Also soon after Open: a save that the end of an earlier
+  // process cut short was removed. Also in Open, on the trainer's thread: a store of the first format was converted.
   virtual void SaveLine(std::string_view /*line*/) {}
 
   // An event that a person should know of and that no Status carries: a damaged step that was passed over, a record

@@ -58,8 +58,10 @@ struct Tuning {
   // as long as with kBlocking: find the fault with this, then turn it off. It has no effect on saves in other modes.
   bool check_overlapped_saves = false;
 
-  // How often the checkpointer reads what worker processes and checkpoint-inspect have appended to the journal. More
-  // than 0; infinite: only in Tidy, WaitUntilEvaluated and Close.
+  // How often the checkpointer reads what worker processes and checkpoint-inspect have appended to the journal. It also
+  // makes spare files for the next entries then, and removes once what earlier processes left of unfinished saves. More
+  // than 0. Infinite: only in Tidy, WaitUntilEvaluated, AddEvaluator, a restore with healthy_only, and Close. Until the
+  // first of these there may be no spare file, so on a full disk not even retention can append.
   absl::Duration poll_interval = absl::Seconds(1);
 };
 

@@ -25,7 +25,7 @@ class RestoreCatalog {
   virtual const storage::StoreLayout& layout() const = 0;
   virtual const storage::StoreId& id() const = 0;
 
-  // As in Manifest.
+  // As in StepCatalog.
   virtual absl::StatusOr<std::optional<storage::StepRecord>> Find(int64_t step) const = 0;
   virtual absl::StatusOr<std::optional<storage::StepRecord>> FindAtOrBelow(int64_t step) const = 0;
 

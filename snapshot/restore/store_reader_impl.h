@@ -39,7 +39,7 @@ struct StoreReader::Impl {
   // The steps' records, ascending by step, in two parts. steps() returns the first part without a copy, so a hundred
   // thousand steps are in memory once.
   struct Records {
-    // What a record says of files, besides how they are called.
+    // What a record says of the files that the step needs.
     struct Files {
       std::vector<storage::RecordedShard> shards;
       std::vector<storage::FileReference> references;
@@ -48,11 +48,6 @@ struct StoreReader::Impl {
     void Add(storage::StepRecord record) {
       steps.push_back(std::move(record.info));
       files.push_back({std::move(record.shards), std::move(record.references)});
-    }
-
-    void RemoveLast() {
-      steps.pop_back();
-      files.pop_back();
     }
 
     // Where the step is; nullopt: it is not.
