@@ -30,7 +30,7 @@ struct SaveOutcome {
   absl::Duration behind;  // from the copy's end, or from Save's return if that was earlier, until its fate was known
   absl::Duration write;   // compressing and writing, until synced, of the last attempt
   absl::Duration commit;
-  StepInfo info;                   // as committed; else only the step
+  StepInfo info;                   // as committed; else only the step, and after kUnknown of the commit the attempt
   std::vector<std::string> notes;  // what was left out on the way: "validation skipped: lagging"
 };
 

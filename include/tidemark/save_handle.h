@@ -50,6 +50,8 @@ class SaveHandle {
 
   // Resolves when the step would survive power loss, or with the reason why it never will. The save has released the
   // snapshot's memory by then; evaluators may hold it for longer.
+  //   kUnknown: a sync failed, so the step may or may not be committed. The next change of the store, or the next
+  //     opening, finds out. What evaluators say of the step counts if it turns out committed.
   //
   // Of Evaluate: resolves when every evaluator has ended.
   //

@@ -163,6 +163,7 @@ absl::Status Persister::PersistOnce(const StagedSnapshot& snapshot, SavePhases p
   if (!committed.ok()) {
     // If it is on disk, that step is the latest, and nothing keeps the files of the one before.
     last_committed_.Forget();
+    if (absl::IsUnknown(committed)) outcome.info.attempt = std::move(written.record.info.attempt);
     return committed;
   }
   outcome.info = std::move(written.record.info);

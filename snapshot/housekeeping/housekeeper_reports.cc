@@ -1,5 +1,6 @@
 // The housekeeper's record of reports, or why there can be none.
 
+#include <algorithm>
 #include <cstddef>
 #include <list>
 #include <optional>
@@ -82,6 +83,16 @@ void Housekeeper::Record(std::span<Report* const> reports) {
   if (record.ok() && !record->has_value() && first.unsaved != nullptr) {
     const absl::Status status = host_.store.RecordUnsaved(*first.unsaved);
     record = status.ok() ? host_.store.catalog().Find(first.step) : status;
+  }
+  // kNotFound is final, so it is not said by a catalog that lacks the newest entries. They may have the step: a commit
+  // whose outcome was not known, for example.
+  const auto misses = [&](const Report* report) {
+    return report->failure.ok() && absl::IsNotFound(CheckTarget(*report, *record));
+  };
+  if (record.ok() && std::any_of(reports.begin(), reports.end(), misses)) {
+    // Without a report it only brings the catalog up to date, and leaves the news of others to the next look.
+    const absl::Status fresh = host_.store.RecordReports({}).status();
+    record = fresh.ok() ? host_.store.catalog().Find(first.step) : fresh;
   }
   std::vector<Report*> of_step;
   for (Report* report : reports) {

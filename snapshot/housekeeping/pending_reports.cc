@@ -70,7 +70,9 @@ std::list<Report> PendingReports::EndSave(int64_t number, const absl::Status& st
   KnownSave* save = Find(number);
   if (save == nullptr) return {};
   in_flight_.erase(number);
-  save->status = status;
+  // What is reported of a commit whose outcome is not known waits for its record as if it were committed.
+  const bool may_be_committed = status.ok() || (absl::IsUnknown(status) && !attempt.empty());
+  save->status = may_be_committed ? absl::OkStatus() : status;
   save->attempt = attempt;
   std::vector<std::string> noted = std::exchange(save->notes, {});
   if (notes->empty()) {
@@ -80,7 +82,7 @@ std::list<Report> PendingReports::EndSave(int64_t number, const absl::Status& st
   }
   std::list<Report> held;
   held.swap(save->held);
-  if (!status.ok()) return held;
+  if (!may_be_committed) return held;
   for (Report& report : held) report.attempt = attempt;
   ready_.splice(ready_.end(), held);
   return held;

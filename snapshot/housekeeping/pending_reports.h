@@ -51,7 +51,8 @@ class PendingReports {
   void BeginSave(const std::shared_ptr<const PendingSave>& pending_save, std::shared_ptr<const StepInfo> unsaved);
 
   // The save of this number is settled. What waited for it can be recorded now, as of `attempt`, and so can what comes
-  // later; if it failed it is returned, to be told so. `*notes` gets what was noted on the save.
+  // later. The same holds for kUnknown with an attempt: the step may be committed. What waited for a save that failed
+  // is returned, to be told so. `*notes` gets what was noted on the save.
   std::list<Report> EndSave(int64_t number, const absl::Status& status, const std::string& attempt,
                             std::vector<std::string>* notes);
 
@@ -84,7 +85,7 @@ class PendingReports {
     std::shared_ptr<const StepInfo> unsaved;
     std::list<Report> held;
     std::vector<std::string> notes;
-    absl::Status status;  // when it is settled, and
+    absl::Status status;  // when it is settled: why it failed, and
     std::string attempt;
   };
   KnownSave* Find(int64_t number);

@@ -74,6 +74,17 @@ TEST_F(PendingReportsTest, GivesBackTheReportsOfASaveThatFailed) {
   EXPECT_THAT(Ready(), IsEmpty());
 }
 
+TEST_F(PendingReportsTest, LetsReportsOfASaveThroughOfWhichItIsNotKnownWhetherItIsCommitted) {
+  const int64_t save = BeginSave(1);
+  pending_reports_.Add(ReportBy(1, "a"));
+  EXPECT_THAT(pending_reports_.EndSave(save, absl::UnknownError("a sync failed"), "abc", &notes_), IsEmpty());
+  pending_reports_.Add(ReportOf(save, 1, "b"));
+  EXPECT_THAT(Ready(), ElementsAre("1 a abc", "1 b abc"));
+  const int64_t before_its_commit = BeginSave(2);
+  pending_reports_.Add(ReportBy(2, "a"));
+  EXPECT_THAT(pending_reports_.EndSave(before_its_commit, absl::UnknownError("of the state"), "", &notes_), SizeIs(1));
+}
+
 TEST_F(PendingReportsTest, HoldsAReportForTheNewestOfSeveralSavesOfTheStep) {
   const int64_t first = BeginSave(1);
   pending_reports_.Add(ReportBy(1, "of the first"));
