@@ -91,6 +91,10 @@ absl::Status Housekeeper::Delete(const std::vector<storage::DeletionRequestFact>
     if (!deleted.ok()) {
       error.Update(deleted.status());
     } else if (*deleted) {
+      {
+        absl::MutexLock lock(&mutex_);
+        retention_due_ = true;  // for their files: whether an earlier try had deleted it may not have been known then
+      }
       error.Update(host_.store.Answer(request.id, /*refused=*/""));
     } else if (!attempt) {
       error.Update(host_.store.Answer(request.id, fmt::format("{} is no attempt", request.attempt)));
