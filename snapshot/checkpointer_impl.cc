@@ -35,7 +35,10 @@ absl::Status AsyncCheckpointer::Impl::OpenStore() {
   const auto warn = [this](std::string_view line) { listeners.Warn(line); };
   auto opened =
       storage::Store::Open(files, {.directory = options.directory,
-                                   .warn = warn,
+                                   .warn =
+                                       [this](std::string_view line) {
+                                         if (!IsRepeatedWarning(line)) listeners.Warn(line);
+                                       },
                                    .note = [this](std::string_view line) { listeners.SaveLine(std::string(line)); },
                                    .read = read_options,
                                    .create = options.create,
@@ -267,14 +270,13 @@ void AsyncCheckpointer::Impl::AwaitVerdicts(absl::Duration timeout) {
   if (!stream->DrainUntil(Deadline::After(timeout), &running)) {
     listeners.Warn(fmt::format("restoring without a verdict from: {}", fmt::join(running, ", ")));
   }
-  // What cannot be recorded now counts all the same, but only as long as this process lives.
-  if (absl::Status status = housekeeper->Flush(); !status.ok()) listeners.Warn(std::string(status.message()));
 }
 
 RestoreWalk AsyncCheckpointer::Impl::NewRestoreWalk(const RestoreOptions& restore) {
   if (restore.healthy_only) {
+    // What of this process cannot be recorded now counts all the same, but only as long as the process lives.
     if (absl::Status looked = housekeeper->Flush(); !looked.ok()) {
-      listeners.Warn(fmt::format("restoring without the reports of workers: {}", std::string(looked.message())));
+      listeners.Warn(fmt::format("the newest reports may be missing: {}", std::string(looked.message())));
     }
   }
   return RestoreWalk(

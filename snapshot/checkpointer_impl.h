@@ -113,11 +113,11 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   // What is known against a step, recorded or not, "evaluator: reason"; empty: nothing. Waits for nobody.
   std::string WhyUnhealthy(const StepInfo& info) const;
 
-  // For RestoreOptions::healthy_only: waits so long for the evaluators, and has what they and workers said recorded.
-  // Warns of those that have not come to their end, and of what could not be recorded.
+  // For RestoreOptions::healthy_only: waits so long for the evaluators. Warns of those that have not come to their end.
   void AwaitVerdicts(absl::Duration timeout);
 
-  // For healthy_only it looks into the journal, too, for what has just come.
+  // For healthy_only it has what evaluators said recorded, and looks into the journal for what workers have reported.
+  // Warns of an error of that.
   RestoreWalk NewRestoreWalk(const RestoreOptions& restore);
 
   // Copies of a state's tensors on their devices, and the memory that they take there.

@@ -16,14 +16,28 @@ namespace {
 // Errors that another try cannot mend.
 bool IsFinal(const absl::Status& s) { return IsNotFound(s) || IsInvalidArgument(s) || IsAlreadyExists(s); }
 
-// Errors of the disk as a whole, which other reports would meet as well.
-bool IsCommon(const absl::Status& status) { return absl::IsResourceExhausted(status) || absl::IsInternal(status); }
+// Errors of the disk or the store as a whole, which other reports would meet as well.
+bool IsCommon(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) || absl::IsInternal(status) || absl::IsFailedPrecondition(status);
+}
+
+// Whether the report is not tried again after this error. kFailedPrecondition: the store was moved or replaced, or
+// another process holds it. That may last for ever, so a caller who waits is told. A report for which no caller waits
+// stays, since the store may be moved back.
+bool IsRefused(const Report& report, const absl::Status& status) {
+  return IsFinal(status) || (absl::IsFailedPrecondition(status) && report.recorded != nullptr);
+}
+
+// While this thread does what it does again after a failure: what that has warned of.
+thread_local RepeatedWarnings* repeated_warnings = nullptr;
 
 absl::Status OnOwnThreadError() {
   return absl::FailedPreconditionError("a callback on the housekeeping thread cannot wait for that thread");
 }
 
 }  // namespace
+
+bool IsRepeatedWarning(std::string_view line) { return repeated_warnings != nullptr && !repeated_warnings->IsNew(line); }
 
 absl::Status ClosedError() { return absl::FailedPreconditionError("the checkpointer has been closed"); }
 
@@ -284,6 +298,11 @@ void Housekeeper::Do(Round& round) {
     if (round.last && !unrecorded_.empty()) recorded = RecordReports(round.reports, round.last);
     recorded.Update(collected);
     carried_out = CarryOutRequests();
+    // Its callers wait for reports only, and not for what may take long.
+    std::erase_if(round.requests, [&](const Request& request) {
+      if (!request.everything) request.done->Set(recorded);
+      return !request.everything;
+    });
     KeepStore(round.last);
   }
   bool retention = false;
@@ -306,17 +325,17 @@ void Housekeeper::Do(Round& round) {
   Note("the statistics' file cannot be written",
        metrics_file_.Update(round.everything || round.save_ended || round.last, host_.statistics.changes(),
                             [this] { return PrometheusText(host_.read_statistics()); }));
-  for (; !round.requests.empty(); round.requests.pop_front()) {
-    const Request& request = round.requests.front();
-    request.done->Set(request.everything ? everything : recorded);
-  }
+  for (; !round.requests.empty(); round.requests.pop_front()) round.requests.front().done->Set(everything);
 }
 
 // What an earlier process left is removed once. Room for the next entries is made once in a poll interval: an append
-// that finds none takes longer, and that is all.
+// that finds none takes longer, and fails on a full disk.
 void Housekeeper::KeepStore(bool last) {
   if (!swept_) {
-    const absl::Status swept = host_.store.SweepUncommitted();
+    sweep_warnings_.Begin();
+    repeated_warnings = &sweep_warnings_;
+    const absl::Status swept = Guarded("the sweep", [&] { return host_.store.SweepUncommitted(); });
+    repeated_warnings = nullptr;
     swept_ = swept.ok();
     Note("files of unfinished saves cannot be removed", swept);
   }
@@ -326,7 +345,7 @@ void Housekeeper::KeepStore(bool last) {
 }
 
 void Housekeeper::SettleTheRest() {
-  // One that has reached the disk all the same is recorded by who opens the store next, or is already.
+  // The entry of one that failed may have reached the disk all the same. The next holder finds out.
   if (!unrecorded_.empty()) {
     const absl::Status& why = unrecorded_.front().last_try;
     lost_ = why;  // where there is no memory for more
@@ -369,7 +388,8 @@ absl::Status Housekeeper::Settle(std::list<Report>& together, const absl::Status
       if (report.tried && !report.told) Recorded(report.step, report.evaluation);
       if (report.recorded != nullptr) report.recorded->Set(absl::OkStatus());
       together.pop_front();
-    } else if (IsFinal(status)) {
+    } else if (IsRefused(report, status)) {
+      if (!IsFinal(status)) first.Update(status);
       storage::BestEffort([&] { GiveUp(report, std::move(status)); });
       together.pop_front();
     } else {
@@ -382,43 +402,33 @@ absl::Status Housekeeper::Settle(std::list<Report>& together, const absl::Status
   return first;
 }
 
-absl::Status Housekeeper::RefuseIfMoved(std::list<Report>& reports) {
-  if (reports.empty()) return absl::OkStatus();
-  absl::Status place = host_.store.CheckPlace();
-  if (!absl::IsFailedPrecondition(place)) return absl::OkStatus();
-  for (auto report = reports.begin(); report != reports.end();) {
-    if (report->recorded == nullptr) {
-      ++report;
-      continue;
-    }
-    storage::BestEffort([&] { GiveUp(*report, place); });
-    report = reports.erase(report);
-  }
-  return place;
-}
-
 absl::Status Housekeeper::RecordReports(std::list<Report>& fresh, bool last) {
   for (const Report& report : fresh) storage::BestEffort([&] { WarnIfFailed(report); });
   std::list<Report> reports;
   reports.swap(unrecorded_);
   reports.splice(reports.end(), fresh);
-  absl::Status first = RefuseIfMoved(reports);
-  absl::Status common = first;
+  absl::Status first;
+  absl::Status common;
   std::map<int64_t, absl::Status> stuck;  // by step, of which a later row must not overtake an earlier one
   std::list<Report> of_stuck;
   while (!reports.empty()) {
     Report& report = reports.front();
-    if (const auto found = stuck.find(report.step); found != stuck.end()) {
-      report.last_try = found->second;
-      of_stuck.splice(of_stuck.end(), reports, reports.begin());
-      continue;
-    }
+    const auto found = stuck.find(report.step);
+    const bool is_stuck = found != stuck.end();
     // Once the disk refuses, the rest would hear the same from it, or be the first when it is tried again.
-    if (!common.ok() && !last) {
-      report.last_try = common;
-      unrecorded_.splice(unrecorded_.end(), reports, reports.begin());
+    if (is_stuck || (!common.ok() && !last)) {
+      const absl::Status& why = is_stuck ? found->second : common;
+      if (IsRefused(report, why)) {
+        storage::BestEffort([&] { GiveUp(report, why); });
+        reports.pop_front();
+        continue;
+      }
+      report.last_try = why;
+      std::list<Report>& waiting = is_stuck ? of_stuck : unrecorded_;
+      waiting.splice(waiting.end(), reports, reports.begin());
       continue;
     }
+    const int64_t step = report.step;
     std::list<Report> together;
     together.splice(together.end(), reports, reports.begin(),
                     std::next(reports.begin(), static_cast<std::ptrdiff_t>(TogetherWithFirst(reports))));
@@ -428,7 +438,7 @@ absl::Status Housekeeper::RecordReports(std::list<Report>& fresh, bool last) {
     first.Update(status);
     if (IsCommon(status)) common.Update(status);
     try {
-      stuck.emplace(of_stuck.back().step, status);
+      stuck.emplace(step, status);
     } catch (...) {
       // Without a note of the step, the later ones of it would overtake this one.
       for (Report& later : reports) later.last_try = status;

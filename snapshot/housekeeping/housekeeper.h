@@ -43,6 +43,9 @@ namespace tidemark {
 
 // What a checkpointer, and its housekeeper, answer once they are closed.
 absl::Status ClosedError();
+// Of a line that the store warns of on this thread: whether it is of a task that a housekeeper does again, and the last
+// try has said it.
+bool IsRepeatedWarning(std::string_view line);
 // Of a report on a step whose save failed.
 absl::Status NoStepFor(int64_t step, const absl::Status& failure);
 
@@ -54,8 +57,7 @@ struct HousekeeperOptions {
   absl::Duration metrics_file_interval = absl::Seconds(5);
 };
 
-// What a housekeeper works with and for. Not owned, and used until Stop has returned; `store` is touched by the
-// housekeeping thread alone.
+// What a housekeeper works with and for. Not owned, and used until Stop has returned.
 struct HousekeeperHost {
   storage::FileSystem& files;
   storage::Store& store;
@@ -90,8 +92,8 @@ class Housekeeper final : public EvaluationSink {
 
   // Takes a report on a step and returns at once. Resolves when it survives power loss. kNotFound: there is no such
   // step, or its save failed, or the save that it was of has been replaced. kInvalidArgument: see ValidateEvaluation.
-  // kFailedPrecondition: after RefuseReports, or the store was moved or replaced. The error of its last try if it could
-  // not be recorded until Stop.
+  // kFailedPrecondition: after RefuseReports, or the store was moved or replaced, or another process has opened it for
+  // writing. The error of its last try if it could not be recorded until Stop.
   Future ReportMetrics(int64_t step, Evaluation evaluation);
   void RefuseReports();
 
@@ -195,15 +197,12 @@ class Housekeeper final : public EvaluationSink {
   void EndDeletion();
   // Takes the reports. `last`: there will be no other try.
   absl::Status RecordReports(std::list<Report>& fresh, bool last);
-  // kFailedPrecondition if the store was moved or replaced. Callers that wait for one of the reports are told, and
-  // these reports are removed; the others stay, since the store may be moved back.
-  absl::Status RefuseIfMoved(std::list<Report>& reports);
   void AskAgain(std::list<Request>& requests);
   // How many reports, from the first on, are of one step and of different evaluators: they are recorded in one change
   // of the step's record.
   static size_t TogetherWithFirst(const std::list<Report>& reports);
-  // After a try to record them, which may have thrown: tells who waits for those that are recorded or never will be,
-  // and moves the others to the end of `failed`. Returns the first error of these.
+  // After a try to record them, which may have thrown: tells who waits for those that are recorded or will not be, and
+  // moves the others to the end of `failed`. Returns the first error of the disk or the store.
   absl::Status Settle(std::list<Report>& together, const absl::Status& thrown, std::list<Report>& failed);
   // Each sets Report::last_try of all that it is given, ok where the report is recorded.
   void RecordOrReplace(std::list<Report>& together);
@@ -231,6 +230,7 @@ class Housekeeper final : public EvaluationSink {
 
   // Owned by the housekeeping thread.
   RepeatedWarnings retention_warnings_;
+  RepeatedWarnings sweep_warnings_;
   storage::Retention retention_;
   std::list<Report> unrecorded_;  // to be tried again, those of steps that have just failed last
   absl::Status lost_;             // what the last round could not record; for Stop, once the thread has ended

@@ -1,6 +1,8 @@
 // Reports that wait for the housekeeper together.
 
 #include <algorithm>
+#include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -14,6 +16,7 @@
 #include "tests/snapshot/housekeeper_testing.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
+#include "tests/storage/store/test_store.h"
 
 namespace tidemark {
 namespace {
@@ -193,6 +196,105 @@ TEST_F(WaitingReportsTest, AreEachToldWhyTheyWereNotRecordedAndAllTriedBeforeItC
   checkpointer_->Close().IgnoreError();
   EXPECT_THAT(recorded_[0].Wait(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));
   EXPECT_THAT(recorded_[1].Wait(), IsOk());
+}
+
+class ReportsOfAnOldHolderTest : public HousekeeperTest {
+ protected:
+  // Another process opens the store for writing, because the lock does not reach it.
+  void OpenElsewhere() {
+    const std::string lock = store_ + "/LOCK";
+    std::filesystem::rename(lock, lock + ".own");
+    std::string warnings;
+    EXPECT_THAT(storage::OpenStore(store_, &warnings), IsOk());
+    std::filesystem::rename(lock + ".own", lock);
+  }
+};
+
+TEST_F(ReportsOfAnOldHolderTest, AreRefusedAndNotTriedForEver) {
+  auto checkpointer = Open();
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  OpenElsewhere();
+  const auto refused =
+      StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("another process has opened the store"));
+  for (const int64_t step : {1, 2}) {
+    const Future report = checkpointer->ReportMetrics(step, "validation", {{"loss", 0.5}});
+    checkpointer->WaitUntilEvaluated().IgnoreError();  // for a round
+    ASSERT_TRUE(report.ready()) << "step " << step;
+    EXPECT_THAT(report.Wait(), refused);
+  }
+  EXPECT_THAT(checkpointer->Close(), IsOk()) << "nothing was lost that was not told";
+}
+
+TEST_F(ReportsOfAnOldHolderTest, AreRefusedBehindTheRowOfAnEvaluatorThatIsKept) {
+  auto checkpointer = Open();
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "own"},
+                                         [this](const Snapshot&) {
+                                           release_.WaitForNotification();
+                                           return Metrics{};
+                                         }),
+              IsOk());
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  OpenElsewhere();
+  release_.Notify();
+  EXPECT_THAT(checkpointer->WaitUntilEvaluated(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("")));
+  const Future report = checkpointer->ReportMetrics(1, "validation", {{"loss", 0.5}});
+  EXPECT_THAT(checkpointer->WaitUntilEvaluated(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("")));
+  ASSERT_TRUE(report.ready());
+  EXPECT_THAT(report.Wait(), StatusIs(absl::StatusCode::kFailedPrecondition, HasSubstr("another process")));
+  EXPECT_EQ(warnings_.Count("evaluations cannot be recorded"), 1) << testing::PrintToString(warnings_.Get());
+}
+
+// The commit's entry is there, but no sync says that it survives.
+class ReportsOfAnUnknownCommitTest : public HousekeeperTest {
+ protected:
+  void FailSyncs() {
+    files_.SetRule([](const FailingFileSystem::Call& call) {
+      return IsSyncOfEntry(call.operation, call.path) ? absl::ResourceExhaustedError("ENOSPC") : absl::OkStatus();
+    });
+  }
+};
+
+TEST_F(ReportsOfAnUnknownCommitTest, CountWhereTheStepTurnsOutCommitted) {
+  auto checkpointer = Open();
+  ASSERT_THAT(checkpointer->AddEvaluator({.name = "health"},
+                                         [](const Snapshot& snapshot) -> absl::StatusOr<Verdict> {
+                                           Verdict verdict;
+                                           if (snapshot.step() == 2) verdict.unhealthy = "diverged";
+                                           return verdict;
+                                         }),
+              IsOk());
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  ASSERT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  FailSyncs();
+  EXPECT_THAT(SaveStep(*checkpointer, 2), StatusIs(absl::StatusCode::kUnknown, HasSubstr("not known whether step 2")));
+  const Future report = checkpointer->ReportMetrics(2, "validation", {{"loss", 0.5}});
+  EXPECT_THAT(checkpointer->WaitUntilEvaluated(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));
+  EXPECT_FALSE(report.ready());
+  files_.Reset();
+  auto restored = checkpointer->RestoreLatest(trainer_.state, {.healthy_only = true});
+  ASSERT_THAT(restored, IsOk());
+  EXPECT_EQ(restored->step, 1);
+  EXPECT_THAT(report.Wait(), IsOk());
+  EXPECT_EQ(Info(*checkpointer, 2).unhealthy(), "health: diverged");
+  EXPECT_EQ(warnings_.Count("is dropped"), 0) << testing::PrintToString(warnings_.Get());
+}
+
+TEST_F(ReportsOfAnUnknownCommitTest, CountAlsoWhereTheyCameBeforeItsEnd) {
+  auto checkpointer = Open();
+  ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
+  std::vector<Future> reports;
+  FailSyncs();
+  files_.SetGate([&](const std::string& operation, const std::string& path) {
+    if (!IsNamingOfEntry(operation, path) || !reports.empty()) return;
+    reports.push_back(checkpointer->ReportMetrics(2, "validation", {{"loss", 0.5}}));
+  });
+  EXPECT_THAT(SaveStep(*checkpointer, 2), StatusIs(absl::StatusCode::kUnknown, HasSubstr("not known whether step 2")));
+  files_.SetGate(nullptr);
+  files_.Reset();
+  EXPECT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  ASSERT_THAT(reports, SizeIs(1));
+  EXPECT_THAT(reports[0].Wait(), IsOk());
+  EXPECT_EQ(Info(*checkpointer, 2).metrics.at("validation/loss"), 0.5);
 }
 
 }  // namespace

@@ -156,6 +156,39 @@ TEST_F(StoreKeepingTest, DoesSoThoughNobodyAsks) {
   removed.WaitForNotification();
 }
 
+TEST_F(StoreKeepingTest, MakesNoCallerWaitWhoWaitsForReports) {
+  const std::string left = FolderOf(LeaveUnfinishedSave(7));
+  absl::Notification waited;
+  bool timed_out = false;
+  files_.SetGate([&](const std::string& operation, const std::string& path) {
+    if (operation != "RemoveDirectory" || path != left) return;
+    timed_out = !waited.WaitForNotificationWithTimeout(absl::Seconds(20));
+  });
+  auto checkpointer = Open();
+  EXPECT_THAT(checkpointer->WaitUntilEvaluated(), IsOk());
+  waited.Notify();
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_FALSE(timed_out);
+  EXPECT_FALSE(std::filesystem::exists(left)) << "but Tidy waits for it";
+}
+
+TEST_F(StoreKeepingTest, SaysOnceWhatItLeavesThoughItHasToTryAgain) {
+  const std::string left = FolderOf(LeaveUnfinishedSave(7));
+  std::filesystem::create_directory(store_ + "/steps/stranger");
+  files_.SetRule([](const FailingFileSystem::Call& call) {
+    const bool leases = call.operation == "ListDirectory" && call.path.ends_with("/leases");
+    return leases ? absl::InternalError("EIO") : absl::OkStatus();
+  });
+  auto checkpointer = Open();
+  for (int i = 0; i < 3; ++i) EXPECT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_TRUE(std::filesystem::exists(left));
+  files_.Reset();
+  EXPECT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_FALSE(std::filesystem::exists(left));
+  EXPECT_EQ(warnings_.Count("stranger is not an attempt"), 1) << testing::PrintToString(warnings_.Get());
+  EXPECT_EQ(warnings_.Count("files of unfinished saves cannot be removed"), 1);
+}
+
 TEST_F(StoreKeepingTest, LeavesAnUnfinishedSaveThatIsLeased) {
   const storage::ShardIdentity left = LeaveUnfinishedSave(7);
   std::filesystem::create_directories(store_ + "/leases");
