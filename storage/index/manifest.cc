@@ -64,6 +64,11 @@ uint64_t Manifest::last_sequence() const { return impl_->last_sequence; }
 const absl::Status& Manifest::log_damage() const { return impl_->database->log_damage(); }
 absl::Status Manifest::failure() const { return impl_->database->failure(); }
 
+absl::Status Manifest::VerifyTables() const {
+  return impl_->database->Use(
+      [&](rocksdb::DB& db) { return impl_->database->Translate(db.VerifyChecksum(), "verify"); });
+}
+
 absl::StatusOr<std::optional<StepRecord>> Manifest::Find(int64_t step) const {
   if (step > impl_->last_step) return std::nullopt;
   return impl_->Get(StepKey(step), DecodeStepRecord, fmt::format("{}{}", kStepKeyPrefix, step));

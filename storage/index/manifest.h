@@ -75,6 +75,9 @@ class Manifest : public StepCatalog {
   // missing.
   const absl::Status& log_damage() const;
 
+  // Reads every block of every table of the database and compares it with its checksum.
+  absl::Status VerifyTables() const;
+
   // The first error that any call has given since the manifest was opened; ok: none.
   absl::Status failure() const;
 

@@ -1,4 +1,4 @@
-// Beside a trainer that goes on saving: what it replaces, and what it lets go, hinders no command.
+// Beside a trainer that goes on saving: what it replaces or deletes hinders no command.
 
 #include <atomic>
 #include <thread>
@@ -15,7 +15,7 @@ namespace {
 
 using testing::ContainsRegex;
 
-TEST(LiveTrainer, ThatReplacesAStepHindersNobody) {
+TEST(LiveTrainer, ThatReplacesAStepHindersNoCommand) {
   TestStore store;
   auto checkpointer = store.OpenCheckpointer();
   TestState state(200'000);
@@ -33,6 +33,7 @@ TEST(LiveTrainer, ThatReplacesAStepHindersNobody) {
     for (const char* command : {"ls", "verify"}) {
       const Finished run = RunInspect({"--store", store.directory(), command});
       EXPECT_EQ(run.exit_code, 0) << command << "\n" << run.out << run.err;
+      EXPECT_EQ(Occurrences(run.out, "index: unusable"), 0u) << run.out;
     }
     const Finished show = RunInspect({"--store", store.directory(), "show", "2"});
     EXPECT_EQ(show.exit_code, 0) << show.err;

@@ -11,6 +11,7 @@
 #include "storage/records/fact.h"
 #include "storage/store/attempt_reader.h"
 #include "storage/store/entry_facts.h"
+#include "storage/store/first_format/convert.h"
 #include "storage/store/garbage.h"
 #include "storage/store/memory_catalog.h"
 #include "storage/store/rebuild.h"
@@ -62,6 +63,10 @@ std::optional<OpenIndex> ReadIndex(storage::FileSystem& files, const storage::St
   if (!place.ok() || !place->has_value()) return std::nullopt;
   check.index = IndexCheck{.entry = (*place)->number, .problem = (*index)->log_damage()};
   if ((*index)->store_id() != store) check.index->problem = absl::DataLossError("it is of another store");
+  if (check.index->problem.ok()) {
+    const absl::Status tables = (*index)->VerifyTables();
+    if (absl::IsDataLoss(tables)) check.index->problem = tables;
+  }
   if (!check.index->problem.ok()) return std::nullopt;
   return OpenIndex{.manifest = *std::move(index), .applied = **place};
 }
@@ -150,6 +155,14 @@ absl::Status JudgeFolders(const std::vector<StepFolder>& folders, bool is_held, 
   return absl::OkStatus();
 }
 
+// Of a store without a journal. One of the first format never had one. One whose making was cut short has neither an
+// attempt nor an index.
+bool HasLostJournal(storage::FileSystem& files, const storage::StoreLayout& layout,
+                    const absl::StatusOr<std::vector<StepFolder>>& folders) {
+  const bool had_one = (folders.ok() && !folders->empty()) || files.TypeOf(layout.index()).ok();
+  return had_one && !storage::IsOfFirstFormat(files, layout).value_or(false);
+}
+
 }  // namespace
 
 RecordCheck CheckRecords(storage::FileSystem& files, const std::string& directory, const storage::StoreId& store,
@@ -175,6 +188,8 @@ RecordCheck CheckRecords(storage::FileSystem& files, const std::string& director
     check.journal = read;
   } else if (!absl::IsNotFound(read)) {
     check.error.Update(read);
+  } else if (HasLostJournal(files, layout, folders)) {
+    check.journal = absl::DataLossError("it is missing");
   }
   if (!read.ok()) return check;
   if (index) Compare(*index, reading, check);

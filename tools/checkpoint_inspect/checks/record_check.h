@@ -29,7 +29,7 @@ struct UnfinishedAttempt {
 
 struct RecordCheck {
   absl::Status identity;                      // kDataLoss: store.json is damaged
-  absl::Status journal;                       // kDataLoss: entries are missing, damaged, or cannot be decoded
+  absl::Status journal;                       // kDataLoss: it is missing, or entries are, are damaged or unreadable
   uint64_t entries = 0;                       // that the journal has
   std::optional<IndexCheck> index;            // nullopt: there is none, or it is not read
   std::vector<UnfinishedAttempt> unfinished;  // ascending by step; none if the journal cannot be read

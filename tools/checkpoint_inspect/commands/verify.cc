@@ -158,9 +158,7 @@ std::string FormatIdentity(const Console& console, const absl::Status& identity)
 std::string FormatJournal(const Console& console, const absl::Status& journal) {
   if (journal.ok()) return "";
   return fmt::format(
-      "journal: {}: {}\n  repair --apply makes it anew, from the index or the entries before the damage, whichever "
-      "know "
-      "more\n",
+      "journal: {}: {}\n  repair --apply makes it anew, from the index or from the entries before the damage\n",
       console.Paint("damaged", Colour::kBad), Escape(std::string(journal.message())));
 }
 
@@ -338,7 +336,9 @@ ExitCode FailWithoutSteps(const Invocation& invocation, const Findings& findings
   }
   console.Fail(fmt::format("no step is committed in {}", invocation.directory));
   if (!WasLookedAt(findings)) return ExitCode::kFailure;
-  return invocation.reader.journal_problem().ok() ? ExitCode::kNothingRestorable : ExitCode::kIntegrity;
+  // What the journal has lost may have said that steps are committed.
+  const bool is_damaged = findings.records && !findings.records->journal.ok();
+  return invocation.reader.journal_problem().ok() && !is_damaged ? ExitCode::kNothingRestorable : ExitCode::kIntegrity;
 }
 
 uint32_t DrawSeed() {
@@ -414,14 +414,14 @@ void AddVerify(CommandLine& line) {
   verify->footer(R"(
 The last line sums up and says which step a restore takes. Nothing is changed; 'repair' lists what it would do about
 damaged and lost steps, and does it with --apply. Without STEP, 'verify' also reads every entry of the journal and every
-block of its index, and looks for saves that were cut short. An index that cannot be used is no damage: it is made anew
-from the journal.
+block of the index, and looks for saves that were cut short. If the index has applied all entries, its records are
+compared with theirs. An index that cannot be used is no damage: it is made anew from the journal.
 
 Exit status:
    0  every step that was read is sound; with --read-data: no damage was found
    3  a step is damaged or lost, and a sound one remains; or the journal or store.json is damaged
   12  no step is committed
-  13  no step is sound; or STEP is damaged or lost
+  13  no step is sound; or STEP is damaged or lost; or no step is committed, and the journal is damaged
 'checkpoint-inspect --help' lists the exit status of all commands.
 
 Examples:

@@ -6,8 +6,11 @@
 #include <filesystem>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "gmock/gmock.h"
+#include "storage/index/manifest.h"
+#include "storage/records/fact.h"
 #include "storage/store/garbage.h"
 #include "storage/store/store_identity.h"
 #include "storage/store/store_layout.h"
@@ -149,6 +152,36 @@ TEST_F(RecordCheckTest, FindsByAnAttemptThatTheJournalHasLostItsEnd) {
   EXPECT_EQ(VerifyJson(0)["steps"].size(), 2u);
 }
 
+// "No step is committed" alone would mean a fresh run.
+TEST_F(RecordCheckTest, FailsWhereTheJournalHasLostEveryStep) {
+  LoseEntriesAfter(1);
+  const Finished verify = Verify();
+  EXPECT_EQ(verify.exit_code, 13) << verify.out;
+  EXPECT_THAT(verify.out, ContainsRegex("^journal: damaged: it ends with entry 1, and the index has applied entry "));
+  EXPECT_THAT(verify.err, HasSubstr("no step is committed in "));
+  Repair();
+  EXPECT_EQ(VerifyJson(0)["steps"].size(), 2u);
+}
+
+TEST_F(RecordCheckTest, FindsThatTheJournalIsMissing) {
+  fs::remove_all(Layout().journal());
+  const Finished verify = Verify();
+  EXPECT_EQ(verify.exit_code, 3) << verify.err;
+  EXPECT_THAT(verify.out, HasSubstr("\njournal: damaged: it is missing\n  repair --apply makes it anew"));
+  EXPECT_EQ(VerifyJson(3)["journal"]["damage"], "it is missing");
+  Repair();
+  EXPECT_EQ(VerifyJson(0)["steps"].size(), 2u);
+}
+
+TEST_F(RecordCheckTest, MissesNoJournalInAStoreWhoseMakingWasCutShort) {
+  const TestStore fresh;
+  fs::copy(Layout().identity(), fresh.directory() + "/store.json");
+  fs::create_directory(fresh.directory() + "/steps");
+  const Finished verify = RunInspect({"--store", fresh.directory(), "verify"});
+  EXPECT_EQ(verify.exit_code, 12) << verify.err;
+  EXPECT_EQ(verify.out, "");
+}
+
 TEST_F(RecordCheckTest, HasNothingAgainstAnIndexThatIsMissingOrBehind) {
   const TestStore before;
   fs::copy(Layout().index(), before.directory() + "/index", fs::copy_options::recursive);
@@ -188,6 +221,43 @@ TEST_F(RecordCheckTest, KnowsTheIndexOfAnotherJournal) {
   store_.RemoveIndex();
   fs::copy(strange.directory() + "/index", Layout().index(), fs::copy_options::recursive);
   EXPECT_EQ(VerifyJson(0)["index"]["problem"], "it is of another store");
+}
+
+TEST_F(RecordCheckTest, FindsThatTheIndexSaysSomethingElse) {
+  const auto attempt = store_.Info(1).attempt;
+  {
+    auto index = storage::Manifest::Open(storage::PosixFileSystem(), Layout().index());
+    ASSERT_TRUE(index.ok()) << index.status();
+    const auto place = (*index)->Applied();
+    ASSERT_TRUE(place.ok() && place->has_value());
+    const std::vector<storage::Fact> facts = {storage::PinFact{.step = 1, .attempt = attempt, .pinned = true}};
+    ASSERT_TRUE((*index)->Apply(**place, facts).ok());
+  }
+  EXPECT_EQ(VerifyJson(0)["index"]["problem"], "its records differ from those of the journal");
+  store_.Save({3});
+  EXPECT_EQ(VerifyJson(0)["index"]["problem"], nullptr) << "what mends it";
+}
+
+// In a block that has nothing of what is compared: the keys by which the best step is found.
+TEST_F(RecordCheckTest, FindsADamagedBlockOfTheIndex) {
+  SaveOptions options;
+  for (int i = 100; i < 600; ++i) options.metrics["metric " + std::to_string(i)] = i;
+  store_.Save({3}, options);
+  store_.Save({4});  // the log of the trainer before becomes a table
+  ASSERT_EQ(VerifyJson(0)["index"]["problem"], nullptr);
+  size_t damaged = 0;
+  for (const fs::directory_entry& file : fs::directory_iterator(Layout().index())) {
+    std::string bytes = ReadWhole(file.path());
+    const size_t at = bytes.find("metric/");
+    if (file.path().extension() != ".sst" || at == std::string::npos) continue;
+    bytes[at + (size_t{8} << 10)] ^= 1;
+    WriteWhole(file.path(), bytes);
+    ++damaged;
+  }
+  ASSERT_EQ(damaged, 1u);
+  const json problem = VerifyJson(0)["index"]["problem"];
+  ASSERT_TRUE(problem.is_string());
+  EXPECT_THAT(problem.get<std::string>(), HasSubstr("verify database"));
 }
 
 TEST_F(RecordCheckTest, NamesTheSavesThatWereCutShort) {
@@ -289,7 +359,7 @@ TEST_F(RecordCheckTest, FindsWhicheverBitOfTheIdentityChanges) {
     std::string changed = sound;
     changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));
     WriteWhole(path, changed);
-    // Of a newer format nobody opens the store.
+    // A store of a newer format is not opened.
     const bool is_newer = absl::IsUnimplemented(storage::DecodeStoreIdentity(changed).status());
     newer += is_newer ? 1 : 0;
     const absl::Status found =

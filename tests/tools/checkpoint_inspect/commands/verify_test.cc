@@ -255,7 +255,7 @@ TEST(Verify, FindsDamageOfTheIndex) {
   EXPECT_EQ(RunInspect({"--store", store.directory(), "verify", "1"}).exit_code, 13);
 }
 
-TEST(Verify, CountsAVersionThatNobodyWroteAsDamage) {
+TEST(Verify, CountsAVersionThatDoesNotExistAsDamage) {
   TestStore store;
   store.Save({1});
   store.MakeShardNewer(1);
