@@ -23,12 +23,30 @@ namespace {
 // Steps that a warning names.
 constexpr size_t kNamedSteps = 20;
 
-// Whether the step is deleted already: by retention, or by an earlier try whose answer could not be recorded.
-absl::StatusOr<bool> IsDeleted(const storage::StepCatalog& catalog, const storage::DeletionRequestFact& request) {
-  const absl::StatusOr<std::optional<storage::StepRecord>> record = catalog.Find(request.step);
-  if (!record.ok()) return record.status();
-  return record->has_value() && (*record)->info.state == StepState::kDeleted &&
-         (*record)->info.attempt == request.attempt;
+struct Reply {
+  const storage::DeletionRequestFact* request = nullptr;
+  std::string refused;  // empty: the step is deleted
+};
+
+// Records the answers, and warns of the refusals among those that are recorded: one line for all steps of one asker
+// that were refused for the same reason.
+absl::Status AnswerRequests(storage::Store& store, const Listeners& listeners, const std::vector<Reply>& replies) {
+  std::vector<storage::AnswerFact> answers;
+  for (const Reply& reply : replies) answers.push_back({.id = reply.request->id, .refused = reply.refused});
+  size_t answered = 0;
+  const absl::Status status = store.Answer(answers, &answered);
+  std::map<std::pair<std::string, std::string>, std::vector<int64_t>> refusals;  // by asker and reason
+  for (const Reply& reply : std::span(replies).first(answered)) {
+    if (!reply.refused.empty()) refusals[{reply.request->asker, reply.refused}].push_back(reply.request->step);
+  }
+  for (const auto& [refusal, steps] : refusals) {
+    const size_t named = std::min(steps.size(), kNamedSteps);
+    std::string text = fmt::format("{}", fmt::join(std::span(steps).first(named), ", "));
+    if (steps.size() > named) text += fmt::format(" and {} more", steps.size() - named);
+    listeners.Warn(fmt::format("refused to delete step{} {}, requested by {}: {}", steps.size() == 1 ? "" : "s", text,
+                               storage::PrintableText(refusal.first), refusal.second));
+  }
+  return status;
 }
 
 }  // namespace
@@ -83,10 +101,12 @@ absl::Status Housekeeper::CarryOutRequests() {
 
 absl::Status Housekeeper::Delete(const std::vector<storage::DeletionRequestFact>& requests) {
   absl::Status error;
+  std::vector<Reply> replies;
   std::vector<const storage::DeletionRequestFact*> open;
   std::vector<storage::Retention::Unwanted> unwanted;
   for (const storage::DeletionRequestFact& request : requests) {
-    const absl::StatusOr<bool> deleted = IsDeleted(host_.store.catalog(), request);
+    // By retention, or by an earlier try whose answer could not be recorded.
+    const absl::StatusOr<bool> deleted = storage::IsDeleted(host_.store.catalog(), request.step, request.attempt);
     const auto attempt = storage::FromHex(request.attempt);
     if (!deleted.ok()) {
       error.Update(deleted.status());
@@ -95,44 +115,33 @@ absl::Status Housekeeper::Delete(const std::vector<storage::DeletionRequestFact>
         absl::MutexLock lock(&mutex_);
         retention_due_ = true;  // for their files: whether an earlier try had deleted it may not have been known then
       }
-      error.Update(host_.store.Answer(request.id, /*refused=*/""));
+      replies.push_back({.request = &request});
     } else if (!attempt) {
-      error.Update(host_.store.Answer(request.id, fmt::format("{} is no attempt", request.attempt)));
+      replies.push_back({.request = &request, .refused = fmt::format("{} is no attempt", request.attempt)});
     } else {
       open.push_back(&request);
       unwanted.push_back({.step = request.step, .attempt = storage::AttemptId{*attempt}, .reason = request.reason});
     }
   }
-  if (open.empty()) return error;
-  const absl::StatusOr<storage::Retention::DeleteResult> result =
-      retention_.LetGo(unwanted, host_.claims, [this] { return UnjudgedUnlessEnded(); });
-  if (!result.ok()) return result.status();
-  more_requests_ = result->more;
-  for (const size_t place : result->deleted) {
-    const storage::DeletionRequestFact& request = *open[place];
+  storage::Retention::DeleteResult result;
+  if (!open.empty()) {
+    absl::StatusOr<storage::Retention::DeleteResult> let_go =
+        retention_.LetGo(unwanted, host_.claims, [this] { return UnjudgedUnlessEnded(); });
+    error.Update(let_go.status());
+    if (let_go.ok()) result = *std::move(let_go);
+  }
+  more_requests_ = result.more;
+  for (const size_t place : result.deleted) {
     {
       absl::MutexLock lock(&mutex_);
       retention_due_ = true;  // for their files
     }
     host_.statistics.AddDeleted(1);
-    host_.listeners.Deleted(request.step, request.reason);
-    error.Update(host_.store.Answer(request.id, /*refused=*/""));
+    host_.listeners.Deleted(open[place]->step, open[place]->reason);
+    replies.push_back({.request = open[place]});
   }
-  std::map<std::pair<std::string, std::string>, std::vector<int64_t>> refusals;  // by asker and reason
-  for (const auto& [place, why] : result->kept) {
-    const storage::DeletionRequestFact& request = *open[place];
-    const absl::Status answered = host_.store.Answer(request.id, why);
-    error.Update(answered);
-    if (answered.ok()) refusals[{request.asker, why}].push_back(request.step);
-  }
-  // One line for all steps of one asker that were refused for the same reason.
-  for (const auto& [refusal, steps] : refusals) {
-    const size_t named = std::min(steps.size(), kNamedSteps);
-    std::string text = fmt::format("{}", fmt::join(std::span(steps).first(named), ", "));
-    if (steps.size() > named) text += fmt::format(" and {} more", steps.size() - named);
-    host_.listeners.Warn(fmt::format("refused to delete step{} {}, requested by {}: {}", steps.size() == 1 ? "" : "s",
-                                     text, storage::PrintableText(refusal.first), refusal.second));
-  }
+  for (const auto& [place, why] : result.kept) replies.push_back({.request = open[place], .refused = why});
+  error.Update(AnswerRequests(host_.store, host_.listeners, replies));
   return error;
 }
 

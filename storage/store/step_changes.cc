@@ -255,6 +255,12 @@ absl::StatusOr<Facts> NoteFacts(const StepCatalog& catalog, std::span<const Step
   return facts;
 }
 
+absl::StatusOr<bool> IsDeleted(const StepCatalog& catalog, int64_t step, const std::string& attempt) {
+  const absl::StatusOr<std::optional<StepRecord>> record = catalog.Find(step);
+  if (!record.ok()) return record.status();
+  return IsOf(*record, attempt) && (*record)->info.state == StepState::kDeleted;
+}
+
 absl::StatusOr<Facts> DeletionRequestFacts(const StepCatalog& catalog, const DeletionRequestFact& request) {
   const absl::StatusOr<std::optional<StepRecord>> record = catalog.Find(request.step);
   if (!record.ok()) return record.status();

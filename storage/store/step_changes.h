@@ -103,6 +103,9 @@ struct NotedSteps {
 absl::StatusOr<Facts> NoteFacts(const StepCatalog& catalog, std::span<const StepNote> notes,
                                 std::optional<int64_t> discard_after, size_t bytes_max, NotedSteps& noted);
 
+// Whether the step is deleted, and was of this attempt.
+absl::StatusOr<bool> IsDeleted(const StepCatalog& catalog, int64_t step, const std::string& attempt);
+
 // A person asks that the step be deleted. kNotFound: it is not committed, or has another attempt.
 absl::StatusOr<Facts> DeletionRequestFacts(const StepCatalog& catalog, const DeletionRequestFact& request);
 

@@ -430,12 +430,25 @@ absl::StatusOr<NotedSteps> Store::NoteSteps(const std::vector<StepNote>& notes, 
   return noted;
 }
 
-absl::Status Store::Answer(const std::string& request, std::string_view refused) {
-  return Change(
-      [&](const StepCatalog&) -> absl::StatusOr<Facts> {
-        return Facts{AnswerFact{.id = request, .refused = std::string(refused)}};
-      },
-      Journal::Room::kReserve);
+absl::Status Store::Answer(std::span<const AnswerFact> answers, size_t* answered) {
+  size_t done = 0;
+  if (answered == nullptr) answered = &done;
+  for (*answered = 0; *answered < answers.size();) {
+    Facts facts;
+    size_t bytes = 0;
+    for (const AnswerFact& answer : answers.subspan(*answered)) {
+      const absl::StatusOr<std::string> encoded = EncodeFact(answer);
+      if (!encoded.ok()) return encoded.status();
+      bytes += encoded->size();
+      if (!facts.empty() && bytes > kNotedBytesMax) break;
+      facts.push_back(answer);
+    }
+    const absl::Status status =
+        Change([&](const StepCatalog&) -> absl::StatusOr<Facts> { return facts; }, Journal::Room::kReserve);
+    if (!status.ok()) return status;
+    *answered += facts.size();
+  }
+  return absl::OkStatus();
 }
 
 // Of an older holder, which must not remove what a newer one may need: FailedPrecondition.

@@ -119,11 +119,12 @@ class Store {
   absl::StatusOr<BestModes> AddBestModes(const BestModes& modes);
   absl::StatusOr<NotedSteps> NoteSteps(const std::vector<StepNote>& notes,
                                        std::optional<int64_t> discard_after = std::nullopt);
-  // A request was carried out, or is refused.
-  absl::Status Answer(const std::string& request, std::string_view refused);
+  // Requests were carried out, or are refused. An entry has as many answers as fit into it (kNotedBytesMax).
+  // `answered`, if not null, gets the number of answers that are recorded, the first ones: after an error not all are.
+  absl::Status Answer(std::span<const AnswerFact> answers, size_t* answered = nullptr);
 
-  // The facts of one call of NoteSteps fit into a spare file of the journal, of which it may take the last ones. So
-  // steps can be deleted on a full disk.
+  // The facts of one call of NoteSteps, and those of one entry of Answer, fit into a spare file of the journal. Both
+  // may take the last ones. So steps can be deleted on a full disk.
   static constexpr size_t kNotedBytesMax = 3 << 10;
 
   // Removes the files of deleted and replaced attempts; see RemoveGarbage. Returns whether there are more.

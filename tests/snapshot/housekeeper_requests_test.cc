@@ -126,6 +126,22 @@ TEST_F(HousekeeperRequestsTest, AnswersWhatItHasDoneWhenTheDiskTakesIt) {
   EXPECT_EQ(checkpointer->statistics().steps_deleted, 1u);
 }
 
+TEST_F(HousekeeperRequestsTest, AnswersAllOfARoundInOneEntry) {
+  auto checkpointer = Open();
+  for (int64_t step = 1; step <= 9; ++step) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  for (int64_t step = 1; step <= 9; ++step) ASSERT_THAT(other_.AskToDelete(step, "asked for"), IsOk());
+  std::atomic<int> entries = 0;
+  files_.SetRule([&](const storage::FailingFileSystem::Call& call) {
+    entries += IsNamingOfEntry(call.operation, call.path) ? 1 : 0;
+    return absl::OkStatus();
+  });
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_EQ(other_.OpenRequests(), 0u);
+  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(9)) << "it is the latest";
+  EXPECT_EQ(entries, 3) << "the first settles the requests, the second one deletes";
+}
+
 TEST_F(HousekeeperRequestsTest, TakesInTheLastOnesWhenItCloses) {
   auto checkpointer = Open();
   for (int64_t step : {1, 2}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());

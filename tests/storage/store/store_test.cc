@@ -173,7 +173,7 @@ TEST_F(HeldStoreTest, AwaitsTheNoteOfAHolderThatHasJustTakenIt) {
   EXPECT_EQ(tries_, 3);
 }
 
-TEST_F(HeldStoreTest, AwaitsNobodyUnlessItIsTold) {
+TEST_F(HeldStoreTest, AwaitsNoProcessUnlessItIsTold) {
   ASSERT_THAT(holder_->WriteNote(NoteOf("checkpoint-inspect")), IsOk());
   EXPECT_THAT(OpenWaiting(/*awaits_inspect=*/false),
               StatusIs(StatusCode::kUnavailable, HasSubstr("checkpoint-inspect")));
@@ -388,10 +388,36 @@ TEST_F(StoreTest, AnswersARequest) {
               IsOk());
   ASSERT_THAT(store->Look(), IsOk());
   ASSERT_THAT(*store->catalog().Requests(), SizeIs(1));
-  ASSERT_THAT(store->Answer(request.id, "it is the latest step"), IsOk());
+  ASSERT_THAT(store->Answer(std::vector{AnswerFact{.id = request.id, .refused = "it is the latest step"}}), IsOk());
   EXPECT_THAT(*store->catalog().Requests(), IsEmpty());
   ASSERT_THAT((*tool)->Look(), IsOk());
   EXPECT_THAT(*(*tool)->catalog().Requests(), IsEmpty());
+}
+
+TEST_F(StoreTest, AnswersManyRequestsInFewEntries) {
+  const auto store = Open();
+  const std::string attempt = ToHex(SaveStep(*store, 1, 1).attempt.bytes);
+  Facts requests;
+  std::vector<AnswerFact> answers;
+  for (int i = 0; i < 256; ++i) {
+    answers.push_back({.id = ToHex(RandomBytes16())});
+    requests.push_back(DeletionRequestFact{.id = answers.back().id, .step = 1, .attempt = attempt});
+  }
+  const auto open = [&] { return StoreJournal::Open(PosixFileSystem(), layout_, store->id(), {.warn = [](auto) {}}); };
+  ASSERT_THAT((*open())->Change([&](const StepCatalog&) -> absl::StatusOr<Facts> { return requests; }), IsOk());
+  ASSERT_THAT(store->Look(), IsOk());
+  ASSERT_THAT(*store->catalog().Requests(), SizeIs(256));
+  const auto last_entry = [&] {
+    auto journal = Journal::Open(PosixFileSystem(), layout_.journal(), JournalPlace());
+    EXPECT_THAT((*journal)->Look([](const KnownEntry&, bool) {}), IsOk());
+    return (*journal)->last().number;
+  };
+  const EntryNumber before = last_entry();
+  size_t answered = 0;
+  ASSERT_THAT(store->Answer(answers, &answered), IsOk());
+  EXPECT_EQ(answered, 256u);
+  EXPECT_THAT(*store->catalog().Requests(), IsEmpty());
+  EXPECT_EQ(last_entry(), before + 2) << "of 3 KiB at most each";
 }
 
 TEST_F(StoreTest, AppendsNotedPhasesWithTheNextChange) {

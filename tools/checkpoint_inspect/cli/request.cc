@@ -151,17 +151,14 @@ class Asking {
       left = std::move(still);
     }
     for (const size_t i : left) answers_[i] = {.outcome = Answer::Outcome::kRefused, .reason = "it has changed since"};
-    for (const auto& [i, id] : asked) {
-      if (absl::Status answered = (*store)->Answer(id, answers_[i].reason); !answered.ok()) return answered;
-    }
+    std::vector<storage::AnswerFact> facts;
+    for (const auto& [i, id] : asked) facts.push_back({.id = id, .refused = answers_[i].reason});
+    if (absl::Status status = (*store)->Answer(facts); !status.ok()) return status;
     return RemoveFiles(retention);
   }
 
   static absl::StatusOr<bool> IsDeleted(const storage::StepCatalog& catalog, const Request& request) {
-    const absl::StatusOr<std::optional<storage::StepRecord>> record = catalog.Find(request.step);
-    if (!record.ok()) return record.status();
-    return record->has_value() && (*record)->info.state == StepState::kDeleted &&
-           (*record)->info.attempt == storage::ToHex(request.attempt.bytes);
+    return storage::IsDeleted(catalog, request.step, storage::ToHex(request.attempt.bytes));
   }
 
   absl::Status AskHolder(absl::Duration wait) {
