@@ -19,6 +19,14 @@ std::string Describe(const LeaseObserver::Held& held) {
              : fmt::format("leased by {} (evaluator {})", held.note.holder, held.note.evaluator);
 }
 
+// Of a step that was committed with this attempt.
+absl::StatusOr<std::string> WhyNotCommitted(const StepCatalog& catalog, int64_t step, const std::string& attempt) {
+  const absl::StatusOr<std::optional<StepRecord>> record = catalog.Find(step);
+  if (!record.ok()) return record.status();
+  if (!record->has_value() || (*record)->info.attempt != attempt) return "another save has replaced it";
+  return fmt::format("it is {}", StepStateName((*record)->info.state));
+}
+
 }  // namespace
 
 Retention::Retention(FileSystem& files, Store& store, RetentionOptions options, Warn warn)
@@ -167,17 +175,15 @@ absl::StatusOr<Retention::DeleteResult> Retention::LetGo(const std::vector<Unwan
   DeleteResult result;
   std::vector<StepNote> notes;
   std::vector<size_t> places;  // in the list, of each note
-  std::vector<StepNote> kept;  // the answer to requests of other processes, which read the record
   for (size_t i = 0; i < unwanted.size(); ++i) {
     const auto found = committed.find(unwanted[i].step);
     const std::string attempt = ToHex(unwanted[i].attempt.bytes);
     if (found == committed.end() || planned->steps[found->second]->attempt != attempt) {
-      result.kept.emplace(i, fmt::format("attempt {} is not committed", attempt));
+      absl::StatusOr<std::string> why = WhyNotCommitted(store_.catalog(), unwanted[i].step, attempt);
+      if (!why.ok()) return why.status();
+      result.kept.emplace(i, *std::move(why));
     } else if (const RetentionDecision& decision = planned->decisions[found->second]; decision.keep) {
       result.kept.emplace(i, decision.reason);
-      if (decision.reason != planned->steps[found->second]->kept && kept.size() < changes_max_) {
-        kept.push_back({.step = unwanted[i].step, .attempt = attempt, .deleted = false, .reason = decision.reason});
-      }
     } else if (notes.size() < changes_max_) {
       // One that is in the list twice is met as deleted the next time.
       const bool twice =
@@ -189,8 +195,6 @@ absl::StatusOr<Retention::DeleteResult> Retention::LetGo(const std::vector<Unwan
       result.more = true;
     }
   }
-  // Best effort: a full disk may have no room for it.
-  if (!kept.empty()) store_.NoteSteps(kept).status().IgnoreError();
   // An entry takes as many as fit into a spare file.
   for (size_t done = 0; done < notes.size();) {
     const absl::StatusOr<NotedSteps> noted =

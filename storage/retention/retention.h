@@ -67,9 +67,8 @@ class Retention {
     std::map<size_t, std::string> kept;  // and why: it is not committed in this attempt, or no rule may let go of it
     bool more = false;                   // the bound has left some
   };
-  // Deletes them, except those that stay under all rules (see include/tidemark/retention.h). On these it notes the
-  // reason, as Apply does: that is for the processes that ask for a deletion. One call changes a bounded number of
-  // records. After an error nothing was deleted, unless an append was what failed.
+  // Deletes them, except those that stay under all rules (see include/tidemark/retention.h). One call changes a bounded
+  // number of records. After an error nothing was deleted, unless an append was what failed.
   absl::StatusOr<DeleteResult> LetGo(const std::vector<Unwanted>& unwanted, const ReadClaims& claims,
                                      const ReadUnjudged& unjudged = {});
 

@@ -47,12 +47,11 @@ absl::Status StoreJournal::OpenHeld() {
   absl::MutexLock lock(&mutex_);
   warnings_ = &later;
   bool has_visible = false;
-  if (!options_.holder) return ReadIntoMemory(&has_visible);
-  absl::Status status = OpenIndex();
-  if (status.ok()) status = TakeIn();
-  if (status.ok()) status = BeginEpoch();
+  absl::Status status = options_.holder ? OpenIndex() : ReadIntoMemory(&has_visible);
+  if (options_.holder && status.ok()) status = TakeIn();
+  if (options_.holder && status.ok()) status = BeginEpoch();
   // Facts of others are news from here on.
-  collects_news_ = true;
+  collects_news_ = options_.holder || options_.collects_news;
   return status;
 }
 
@@ -245,6 +244,7 @@ absl::Status StoreJournal::FollowReplaced() {
   if (options_.holder) return absl::OkStatus();
   const absl::StatusOr<bool> replaced = now_.journal->IsReplaced();
   if (!replaced.ok() || !*replaced) return replaced.status();
+  heard_ = 0;
   bool has_visible = false;
   return ReadIntoMemory(&has_visible);
 }

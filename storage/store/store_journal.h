@@ -36,6 +36,7 @@ struct StoreJournalOptions {
   // The process holds the store: it begins an epoch, and has an index in the store's directory, which is made with the
   // journal if they are not there yet. Else the catalog is in memory, and facts of a holder cannot be appended.
   bool holder = false;
+  bool collects_news = false;                  // for TakeNews; a holder always does
   std::function<void(std::string_view)> warn;  // any thread; not null
 };
 
@@ -80,7 +81,8 @@ class StoreJournal {
   // Of a holder: takes in what is new. kAborted: a newer epoch has begun, so another process holds the store now.
   absl::Status CheckHolds() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The facts of others that were taken in since the last call, in their order. Of a holder; empty else.
+  // The facts of others that were taken in since Open or the last call, in their order; none without
+  // StoreJournalOptions::collects_news. They begin anew with a journal that was made anew.
   std::vector<Fact> TakeNews() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Appends one entry with the facts that `compose` gives. `compose` has the catalog with every entry before that one,

@@ -25,6 +25,7 @@ using testing::AnyOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::Pair;
 
 TEST_F(RetentionTest, DeletesWithAReasonAndNotesWhyTheOthersStay) {
   const ShardIdentity first = CommitStep(*store_, 1, 10);
@@ -279,7 +280,7 @@ TEST_F(RetentionTest, KeepsFilesThatStepsWhichStayReferTo) {
   EXPECT_FALSE(HasFiles(base));
 }
 
-TEST_F(RetentionTest, DeletesNothingWhileNobodyKnowsWhatIsLeased) {
+TEST_F(RetentionTest, DeletesNothingWhileItIsUnknownWhatIsLeased) {
   CommitStep(*store_, 1, 10);
   CommitStep(*store_, 2, 20);
   Retention retention = Make(RetentionOptions::MaxToKeep(1));
@@ -288,6 +289,23 @@ TEST_F(RetentionTest, DeletesNothingWhileNobodyKnowsWhatIsLeased) {
   EXPECT_THAT(retention.Plan({}), IsOk());  // the failure was once
   files_.Reset();
   EXPECT_EQ(InfoOf(1).state, StepState::kCommitted);
+}
+
+TEST_F(RetentionTest, SaysWhyAStepIsNotDeletedAndRecordsNothingOfIt) {
+  std::vector<Retention::Unwanted> unwanted;
+  for (int64_t step = 1; step <= 5; ++step) {
+    unwanted.push_back({.step = step, .attempt = CommitStep(*store_, step, step).attempt, .reason = "by hand"});
+  }
+  CommitStep(*store_, 1, 11);
+  ASSERT_THAT(store_->MarkStep(2, InfoOf(2).attempt, StepState::kDamaged, "rot"), IsOk());
+  ASSERT_THAT(store_->NoteSteps({{.step = 3, .attempt = InfoOf(3).attempt, .deleted = true}}), IsOk());
+  ASSERT_THAT(store_->Pin(4, ""), IsOk());
+  Retention retention = Make({});
+  const auto result = retention.LetGo(unwanted, {});
+  ASSERT_THAT(result, IsOk());
+  EXPECT_THAT(result->kept, ElementsAre(Pair(0, "another save has replaced it"), Pair(1, "it is damaged"),
+                                        Pair(2, "it is deleted"), Pair(3, "pinned"), Pair(4, HasSubstr("latest"))));
+  EXPECT_EQ(InfoOf(4).kept, "");
 }
 
 // On a full disk nothing else could be written, as often as it were tried.

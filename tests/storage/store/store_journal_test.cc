@@ -319,6 +319,24 @@ TEST_F(StoreJournalTest, ReadsTheJournalIntoMemoryWhereTheIndexCannotBeMade) {
   EXPECT_TRUE(IsPinned(**holder, 2));
 }
 
+TEST_F(StoreJournalTest, TellsAToolTheNewsIfItAsks) {
+  const auto holder = OpenHolder();
+  ASSERT_THAT(CommitStep(*holder, 1), IsOk());
+  const auto tool =
+      StoreJournal::Open(PosixFileSystem(), layout_, kStore, {.collects_news = true, .warn = [](auto) {}});
+  ASSERT_THAT(tool, IsOk());
+  const auto other = OpenTool();
+  EXPECT_THAT((*tool)->TakeNews(), IsEmpty()) << "from Open on";
+  ASSERT_THAT(PinStep(*holder, 1, "by hand"), IsOk());
+  // Its own change takes them in, too.
+  ASSERT_THAT(PinStep(**tool, 1, "again"), IsOk());
+  const std::vector<Fact> news = (*tool)->TakeNews();
+  ASSERT_THAT(news, SizeIs(1));
+  EXPECT_EQ(std::get<PinFact>(news[0]).note, "by hand");
+  EXPECT_THAT(other->Look(), IsOk());
+  EXPECT_THAT(other->TakeNews(), IsEmpty());
+}
+
 TEST_F(StoreJournalTest, GoesOnInMemoryWhereTheIndexCannotBeWrittenAnyMore) {
   FailingFileSystem files(PosixFileSystem());
   auto holder = TryOpen(/*holder=*/true, files);

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <utility>
+#include <variant>
 
 #include "absl/time/clock.h"
 #include "fmt/format.h"
@@ -90,18 +91,16 @@ class Asking {
         answers_(requests.size()) {}
 
   absl::StatusOr<std::vector<Answer>> Run(absl::Duration wait) {
-    absl::StatusOr<std::unique_ptr<storage::StoreJournal>> journal =
-        storage::StoreJournal::Open(storage::PosixFileSystem(), layout_, store_id_,
-                                    {.warn = [this](std::string_view line) { console_.Warn(line); }});
+    absl::StatusOr<std::unique_ptr<storage::StoreJournal>> journal = storage::StoreJournal::Open(
+        storage::PosixFileSystem(), layout_, store_id_,
+        {.collects_news = true, .warn = [this](std::string_view line) { console_.Warn(line); }});
     if (!journal.ok()) return journal.status();
     journal_ = *std::move(journal);
+    std::vector<size_t> pins;
     for (size_t i = 0; i < requests_.size(); ++i) {
-      if (requests_[i].kind == Request::Kind::kDelete) {
-        deletions_.push_back(i);
-      } else if (absl::Status status = ChangePin(i); !status.ok()) {
-        return status;
-      }
+      (requests_[i].kind == Request::Kind::kDelete ? deletions_ : pins).push_back(i);
     }
+    if (absl::Status status = ChangePins(pins); !status.ok()) return status;
     if (deletions_.empty()) return answers_;
     absl::Status status = Delete();
     if (absl::IsUnavailable(status)) status = AskHolder(wait);
@@ -110,12 +109,31 @@ class Asking {
   }
 
  private:
-  absl::Status ChangePin(size_t i) {
-    absl::Status status =
-        journal_->Change([&](const storage::StepCatalog& catalog) { return FactsOf(catalog, requests_[i]); });
-    if (!IsRefusal(status)) return status;
-    answers_[i] = {.outcome = Answer::Outcome::kRefused, .reason = Text(status)};
-    return absl::OkStatus();
+  // All in one entry. If one is refused, nothing is changed: a tag that cannot be moved stays where it is.
+  absl::Status ChangePins(const std::vector<size_t>& pins) {
+    if (pins.empty()) return absl::OkStatus();
+    return journal_->Change([&](const storage::StepCatalog& catalog) -> absl::StatusOr<storage::Facts> {
+      storage::Facts facts;
+      for (const size_t i : pins) {
+        absl::StatusOr<storage::Facts> of_one = FactsOf(catalog, requests_[i]);
+        if (IsRefusal(of_one.status())) {
+          RefusePins(pins, i, Text(of_one.status()));
+          return storage::Facts();
+        }
+        if (!of_one.ok()) return of_one.status();
+        answers_[i] = {};
+        facts.insert(facts.end(), of_one->begin(), of_one->end());
+      }
+      return facts;
+    });
+  }
+
+  // Because the request at `refused` is.
+  void RefusePins(const std::vector<size_t>& pins, size_t refused, const std::string& why) {
+    for (const size_t i : pins) {
+      answers_[i] = {.outcome = Answer::Outcome::kRefused,
+                     .reason = i == refused ? why : fmt::format("step {} is refused", requests_[refused].step)};
+    }
   }
 
   // kUnavailable: another process holds the store. `asked`: requests of this process, which are answered as well.
@@ -165,10 +183,23 @@ class Asking {
     std::string holder = StoreHolder(directory_);
     if (holder.empty()) holder = "the process that holds the store";
     console_.Note(fmt::format("asking {} to do it", holder));
+    std::map<size_t, std::string> ids;
+    absl::Status status = AppendRequests(&ids);
+    bool is_done = false;
+    if (status.ok()) status = Await(ids, wait, &is_done);
+    if (!status.ok()) return Withdraw(ids, status);
+    for (const auto& [i, id] : ids) {
+      if (is_done) break;
+      if (status = Judge(i, id, holder); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  // `ids`: of what is asked, by the place of the request; after an error also of what may be.
+  absl::Status AppendRequests(std::map<size_t, std::string>* ids) {
     char host[256] = "unknown";
     gethostname(host, sizeof(host) - 1);
     const std::string asker = fmt::format("pid {} on {}, user {}", getpid(), host, ThisUser());
-    std::map<size_t, std::string> ids;
     for (const size_t i : deletions_) {
       const storage::DeletionRequestFact request{.id = storage::ToHex(storage::RandomBytes16()),
                                                  .step = requests_[i].step,
@@ -176,40 +207,40 @@ class Asking {
                                                  .reason = requests_[i].text,
                                                  .asker = asker,
                                                  .asked = absl::Now()};
-      absl::Status status = journal_->Change(
-          [&](const storage::StepCatalog& catalog) { return storage::DeletionRequestFacts(catalog, request); });
-      if (IsRefusal(status)) {
-        answers_[i] = {.outcome = Answer::Outcome::kRefused, .reason = Text(status)};
+      absl::Status refused;
+      const absl::Status status =
+          journal_->Change([&](const storage::StepCatalog& catalog) -> absl::StatusOr<storage::Facts> {
+            absl::StatusOr<storage::Facts> facts = storage::DeletionRequestFacts(catalog, request);
+            refused = IsRefusal(facts.status()) ? facts.status() : absl::OkStatus();
+            if (!refused.ok()) return storage::Facts();
+            return facts;
+          });
+      if (status.ok() && !refused.ok()) {
+        answers_[i] = {.outcome = Answer::Outcome::kRefused, .reason = Text(refused)};
         continue;
       }
+      if (status.ok() || absl::IsUnknown(status)) ids->emplace(i, request.id);
       if (!status.ok()) return status;
-      ids.emplace(i, request.id);
     }
-    const absl::StatusOr<bool> is_done = Await(ids, wait);
-    if (!is_done.ok()) return is_done.status();
-    if (*is_done) return absl::OkStatus();
-    for (const auto& [i, id] : ids) Judge(i, id, holder);
     return absl::OkStatus();
   }
 
-  // Until all requests are answered, or the time is over. Tries the lock now and then, because the holder may end: true
-  // if this process has done it then.
-  absl::StatusOr<bool> Await(const std::map<size_t, std::string>& ids, absl::Duration wait) {
+  // Until all requests are answered, or the time is over. Tries the lock now and then, because the holder may end:
+  // `*is_done` if this process has done it then. kCancelled: interrupted.
+  absl::Status Await(const std::map<size_t, std::string>& ids, absl::Duration wait, bool* is_done) {
     const absl::Time deadline = absl::Now() + wait;
     absl::Time next_try = absl::Now() + kLockInterval;
     for (;;) {
-      if (IsInterrupted()) {
-        if (absl::Status status = Withdraw(ids); !status.ok()) return status;
-        return absl::CancelledError("interrupted; requests that the trainer has not answered yet are withdrawn");
-      }
+      if (IsInterrupted()) return absl::CancelledError("interrupted");
       if (absl::Status status = journal_->Look().status(); !status.ok()) return status;
+      Hear();
       const absl::StatusOr<bool> waiting = AnyIsOpen(ids);
       if (!waiting.ok()) return waiting.status();
       const absl::Time now = absl::Now();
-      if (!*waiting || now >= deadline) return false;
+      if (!*waiting || now >= deadline) return absl::OkStatus();
       if (now >= next_try) {
         const absl::Status done = Delete(ids);
-        if (done.ok()) return true;
+        *is_done = done.ok();
         if (!absl::IsUnavailable(done)) return done;
         next_try = now + kLockInterval;
       }
@@ -217,19 +248,37 @@ class Asking {
     }
   }
 
-  // Answers those that are open, so that the holder does not carry them out.
-  absl::Status Withdraw(const std::map<size_t, std::string>& ids) {
-    return journal_->Change([&](const storage::StepCatalog& catalog) -> absl::StatusOr<storage::Facts> {
-      const absl::StatusOr<std::vector<storage::DeletionRequestFact>> open = catalog.Requests();
-      if (!open.ok()) return open.status();
-      storage::Facts facts;
-      for (const storage::DeletionRequestFact& request : *open) {
-        const bool is_ours =
-            std::any_of(ids.begin(), ids.end(), [&](const auto& asked) { return asked.second == request.id; });
-        if (is_ours) facts.push_back(storage::AnswerFact{.id = request.id, .refused = "withdrawn"});
-      }
-      return facts;
-    });
+  // Keeps the answers that the journal has got since.
+  void Hear() {
+    for (const storage::Fact& fact : journal_->TakeNews()) {
+      if (const auto* answer = std::get_if<storage::AnswerFact>(&fact)) refusals_[answer->id] = answer->refused;
+    }
+  }
+
+  // After an error: answers the requests that are open, so that the holder does not carry them out. Returns `why`, with
+  // what has become of them.
+  absl::Status Withdraw(const std::map<size_t, std::string>& ids, const absl::Status& why) {
+    if (ids.empty()) return why;
+    std::vector<int64_t> steps;
+    for (const auto& [i, id] : ids) steps.push_back(requests_[i].step);
+    const absl::Status withdrawn =
+        journal_->Change([&](const storage::StepCatalog& catalog) -> absl::StatusOr<storage::Facts> {
+          const absl::StatusOr<std::vector<storage::DeletionRequestFact>> open = catalog.Requests();
+          if (!open.ok()) return open.status();
+          storage::Facts facts;
+          for (const storage::DeletionRequestFact& request : *open) {
+            const bool is_ours =
+                std::any_of(ids.begin(), ids.end(), [&](const auto& asked) { return asked.second == request.id; });
+            if (is_ours) facts.push_back(storage::AnswerFact{.id = request.id, .refused = "withdrawn"});
+          }
+          return facts;
+        });
+    std::string then = "requests that the trainer has not answered yet are withdrawn";
+    if (!withdrawn.ok()) {
+      then = fmt::format("the requests to delete {} stay in the journal, and the trainer may carry them out: {}",
+                         StepsText(steps), Text(withdrawn));
+    }
+    return absl::Status(why.code(), fmt::format("{}; {}", Text(why), then));
   }
 
   absl::StatusOr<bool> IsOpen(const std::string& id) const {
@@ -247,20 +296,24 @@ class Asking {
     return false;
   }
 
-  // By what is recorded of the step.
-  void Judge(size_t i, const std::string& id, const std::string& holder) {
-    const Request& request = requests_[i];
-    const absl::StatusOr<std::optional<storage::StepRecord>> record = journal_->catalog().Find(request.step);
-    const bool is_it =
-        record.ok() && record->has_value() && (*record)->info.attempt == storage::ToHex(request.attempt.bytes);
-    if (is_it && (*record)->info.state == StepState::kDeleted) {
+  // By the record of the step, and by the answer in the journal.
+  absl::Status Judge(size_t i, const std::string& id, const std::string& holder) {
+    const absl::StatusOr<bool> is_deleted = IsDeleted(journal_->catalog(), requests_[i]);
+    if (!is_deleted.ok()) return is_deleted.status();
+    const absl::StatusOr<bool> is_open = IsOpen(id);
+    if (!is_open.ok()) return is_open.status();
+    const auto refusal = refusals_.find(id);
+    if (*is_deleted || (refusal != refusals_.end() && refusal->second.empty())) {
       answers_[i] = {};
-    } else if (IsOpen(id).value_or(true)) {
+    } else if (*is_open) {
       answers_[i] = {.outcome = Answer::Outcome::kHandedOver, .reason = "not answered yet; the request stays"};
+    } else if (refusal != refusals_.end()) {
+      answers_[i] = {.outcome = Answer::Outcome::kRefused,
+                     .reason = fmt::format("{} refused: {}", holder, refusal->second)};
     } else {
-      const std::string why = is_it ? (*record)->info.kept : "another save has replaced it since";
-      answers_[i] = {.outcome = Answer::Outcome::kRefused, .reason = fmt::format("{} refused: {}", holder, why)};
+      answers_[i] = {.outcome = Answer::Outcome::kRefused, .reason = "its answer is lost: the journal was made anew"};
     }
+    return absl::OkStatus();
   }
 
   Console& console_;
@@ -271,6 +324,7 @@ class Asking {
   std::vector<Answer> answers_;
   std::vector<size_t> deletions_;  // places of requests
   std::unique_ptr<storage::StoreJournal> journal_;
+  std::map<std::string, std::string> refusals_;  // by the id of a request; empty: it was carried out
 };
 
 absl::Duration CheckWait(double seconds) {

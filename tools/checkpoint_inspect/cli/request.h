@@ -43,13 +43,14 @@ struct Answer {
   std::string reason;  // why it is not kDone
 };
 
-// One answer for each request. Pins and tags are recorded at once, whoever holds the store. Steps are deleted by this
-// process if the store's lock can be had. If another process holds the store, it is asked to, and this one waits up to
-// `wait` for its answers; it takes the store itself if that is released meanwhile. The reader has been refreshed when
-// this returns.
+// One answer for each request. Pins and tags are recorded at once, whoever holds the store, and all of one call or
+// none: if one is refused, all are. Steps are deleted by this process if the store's lock can be had. If another
+// process holds the store, it is asked to, and this one waits up to `wait` for its answers; it takes the store itself
+// if that is released meanwhile. The reader has been refreshed when this returns.
 //
-// kPermissionDenied: the store is another user's. kInvalidArgument: a text is too long. kCancelled: interrupted; what
-// the holder had not answered is withdrawn. kDataLoss: the journal cannot be read, which is for a repair.
+// kPermissionDenied: the store is another user's. kInvalidArgument: a text is too long. kCancelled: interrupted.
+// kDataLoss: the journal cannot be read, which is for a repair. After any error what the holder had not answered is
+// withdrawn; the message says so, or that requests stay in the journal.
 absl::StatusOr<std::vector<Answer>> Ask(const Invocation& invocation, const std::vector<Request>& requests,
                                         absl::Duration wait);
 
@@ -59,7 +60,7 @@ absl::StatusOr<std::vector<Answer>> Ask(const Invocation& invocation, const std:
 // kUnavailable: another process holds the store; the message names it. Else errors of Ask and of DiscardAfter.
 absl::Status DiscardAfter(const Invocation& invocation, int64_t after, const std::string& reason);
 
-// kFailure where one is refused, kLocked where one has not been taken in. For an error of Ask see WriteExitCode.
+// kFailure where one is refused, kLocked where one has not been answered. For an error of Ask see WriteExitCode.
 ExitCode AnswersExitCode(const std::vector<Answer>& answers);
 
 // {"request": "pin", "step": 1000, "attempt": "..", "outcome": "done", "reason": ""}

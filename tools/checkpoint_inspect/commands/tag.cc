@@ -21,8 +21,7 @@ struct TagOptions {
   bool move = false;
 };
 
-// Asks that `to`, if there is one, gets the name, and then that the steps `from` lose it: of a name too many and one
-// too few the first can be taken back.
+// Asks that `to`, if there is one, gets the name, and that the steps `from` lose it: all of it or nothing.
 ExitCode AskForTag(const Invocation& invocation, const TagOptions& options, const std::vector<StepInfo>& from,
                    const StepInfo* to) {
   std::vector<Request> requests;

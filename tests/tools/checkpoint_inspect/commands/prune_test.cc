@@ -112,7 +112,7 @@ TEST(Prune, SaysWhoseFilesStayAndFreesNothingOfThem) {
   EXPECT_EQ(RunInspect({"verify", "2", "--store", store.directory()}).exit_code, 0);
 }
 
-// As a process leaves a lease that is killed: nobody has its lock.
+// As a process leaves a lease that is killed: no process has its lock.
 std::string LeaveLease(const TestStore& store, int64_t step, const std::string& machine) {
   const storage::StoreLayout layout(store.directory());
   const storage::LeaseNote note{.step = step,
@@ -241,15 +241,18 @@ TEST(Prune, PlansWithWhatALiveTrainersEvaluatorsHaveYetToRead) {
   EXPECT_EQ(plan["plan"][2]["action"], "keep");
 }
 
-// A trainer without rules plans for a request alone, so its note stays.
 TEST(Prune, DoesNotKeepAStepThatHasBeenJudgedSinceTheNote) {
-  LaggingTrainer trainer(/*max_to_keep=*/0);
-  EXPECT_EQ(Prune(trainer.store(), {"--keep-latest", "1", "--apply", kPatience}).exit_code, 1);
-  EXPECT_THAT((*StoreReader::Open(trainer.store().directory()))->FindStep(1)->kept,
-              HasSubstr("the next step for an evaluator to judge"));
-  trainer.Judge();
-  const auto plan = RunInspectJson({"prune", "--keep-latest", "1", "--store", trainer.store().directory()});
-  EXPECT_EQ(plan["plan"][0]["action"], "delete") << plan["plan"][0]["reason"];
+  TestStore store;
+  store.Save({1, 2});
+  store.Update(1, [](StepInfo& info) { info.kept = "the next step for an evaluator to judge"; });
+  const auto held = storage::PosixFileSystem().TryLock(storage::StoreLayout(store.directory()).lock());
+  ASSERT_TRUE(held.ok()) << held.status();
+  const auto action = [&] {
+    return RunInspectJson({"prune", "--keep-latest", "1", "--store", store.directory()})["plan"][0]["action"];
+  };
+  EXPECT_EQ(action(), "keep");
+  for (const int64_t step : {1, 2}) store.Deliver(step, {.evaluator = "validation"});
+  EXPECT_EQ(action(), "delete");
 }
 
 // A trainer refuses a discard for what is being read, and not for what only rules keep.
@@ -270,8 +273,11 @@ TEST(Prune, SaysInOneLineWhyATrainerRefuses) {
   EXPECT_EQ(run.exit_code, 1) << run.err;
   EXPECT_THAT(run.out, testing::ContainsRegex("\nsteps 2, 3: not deleted: the trainer \\([^)]+, pid [0-9]+ on [^)]+\\) "
                                               "refused: evaluator 'validation' has not read it yet\n"));
+  EXPECT_THAT(run.out, testing::ContainsRegex("\nstep 1: not deleted: the trainer \\([^)]+\\) refused: "
+                                              "the next step for an evaluator to judge"));
   // It reads step 1, which is the next to be judged.
   EXPECT_EQ(Occurrences(run.out, "has not read it yet"), 1u) << run.out;
+  EXPECT_EQ(trainer.store().Info(2).kept, "") << "the answer is in the journal";
 }
 
 // What its evaluators judged is what a run is rolled back to.

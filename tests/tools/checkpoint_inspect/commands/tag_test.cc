@@ -76,7 +76,17 @@ TEST(Tag, LeavesANameWhereItIsUnlessToldToMoveIt) {
   EXPECT_THAT(store.Info(2).tags, ElementsAre("v1"));
 }
 
-TEST(Tag, MovesANameThatNobodyHasOrThatTheStepHas) {
+// So no crash and no error leaves the name with both steps, or with none.
+TEST(Tag, MovesANameInOneEntry) {
+  TestStore store;
+  store.Save({1, 2});
+  ASSERT_EQ(Inspect(store, {"tag", "1", "v1"}).exit_code, 0);
+  const uint64_t before = store.LastEntry();
+  ASSERT_EQ(Inspect(store, {"tag", "2", "v1", "--move"}).exit_code, 0);
+  EXPECT_EQ(store.LastEntry(), before + 1);
+}
+
+TEST(Tag, MovesANameThatNoStepHasOrThatTheStepHas) {
   TestStore store;
   store.Save({1});
   for (int i = 0; i < 2; ++i) EXPECT_EQ(Inspect(store, {"tag", "1", "v1", "--move"}).out, "step 1: tagged v1\n");
