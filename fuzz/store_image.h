@@ -1,5 +1,5 @@
-// A store of the first format made of whatever an input says. Where nothing else would get past checksums and names, these are made right:
-// a shard has the header, the footer and the name of its place, a report its check and its name.
+// A store of the first format made of whatever an input says. Where nothing else would get past checksums and names,
+// these are made right: a shard has the header, the footer and the name of its place, a report its check and its name.
 //
 // The input is files, one behind the other: u8 kind (FileKind), u8 place, u16 bytes, and so many bytes.
 //

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs every case of the tests that draw some in the suite: each fault of each call, each bit of a shard, each byte of a
-# manifest. Those are all tests of the sources that call one of SweepFaults, OneOf and AllCasesAsked (drawn_cases.h).
+# Runs every case of the tests that draw some in the suite: each fault of each call, each bit of a shard, each byte of
+# journal and index. Those are all tests of the sources that call one of SweepFaults, OneOf and AllCasesAsked
+# (drawn_cases.h).
 #
 #   faults_long.sh --targets     prints the names of the programs
 #   faults_long.sh BUILD         runs them

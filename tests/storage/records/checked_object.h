@@ -1,4 +1,4 @@
-// What tests put into an inbox in place of a writer.
+// A JSON object with its check, as stores of the first format have them in inbox/ and in steps.
 
 #ifndef TIDEMARK_TESTS_STORAGE_RECORDS_CHECKED_OBJECT_H_
 #define TIDEMARK_TESTS_STORAGE_RECORDS_CHECKED_OBJECT_H_

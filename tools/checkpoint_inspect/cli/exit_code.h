@@ -11,10 +11,10 @@ enum class ExitCode : int {
   kUsage = 2,               // the command line
   kDamagedButUsable = 3,    // something is damaged, and a valid step remains
   kNoStore = 10,            // no such directory, or no store in it
-  kLocked = 11,             // somebody else has the store open, and this needs it
+  kLocked = 11,             // another process has the store open, and this needs it
   kNothingRestorable = 12,  // no step is committed
   kIntegrity = 13,          // the step asked for is damaged, or no valid step remains
-  kNewerFormat = 14,        // written by a newer version, or by one of the first format that was not converted yet
+  kNewerFormat = 14,        // written by a newer version, or by a version of the first format; not converted yet
   kInterrupted = 130,       // by Ctrl-C; nothing half-written is left
 
   // Of diff, which has no other numbers but kOk: the same as those of diff(1).

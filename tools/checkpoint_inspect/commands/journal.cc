@@ -223,7 +223,7 @@ ExitCode DumpJournal(const Invocation& invocation, const JournalOptions& options
     return StepExitCode(status);
   }
   if (printer.undecoded() > 0) {
-    console.Fail(fmt::format("{} facts cannot be decoded", printer.undecoded()));
+    console.Fail(fmt::format("{} fact{} cannot be decoded", printer.undecoded(), printer.undecoded() == 1 ? "" : "s"));
     return printer.is_newer() ? ExitCode::kNewerFormat : ExitCode::kDamagedButUsable;
   }
   if (printer.shown() == 0) {
@@ -256,7 +256,8 @@ void AddJournal(CommandLine& line) {
   journal->footer(R"(
 An entry is appended by the trainer, a worker or a command, and never changes. Its facts say what was true from then on:
 'step' that a step was committed or failed, 'state' that it was deleted or found damaged, and so on. The last fact about
-a thing counts. docs/format.md describes them all.
+a thing counts. docs/format.md describes them all. A fact that cannot be decoded is shown as its bytes, also with
+--step, since its step is not known.
 
 Examples:
   checkpoint-inspect --store run/ckpt journal

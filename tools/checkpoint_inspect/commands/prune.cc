@@ -131,7 +131,7 @@ std::string ResultText(const std::vector<Request>& requests, const std::vector<A
   return text + fmt::format("deleted {} of {}\n", done, requests.size());
 }
 
-// The steps that the plan lets go, as requests.
+// The steps that the plan deletes, as requests.
 std::vector<Request> RequestsOf(const StoreReader& reader, const PrunePlan& plan) {
   std::map<int64_t, const PrunedStep*> going;
   for (const PrunedStep& step : plan.steps) {
@@ -173,7 +173,7 @@ ExitCode SettleBestRules(const Invocation& invocation, RetentionOptions* rules) 
   return ExitCode::kOk;
 }
 
-// What the rules, or --after, let go. nullopt: `*code` says how the command ends.
+// What the rules, or --after, delete. nullopt: `*code` says how the command ends.
 std::optional<PrunePlan> MakePlan(const Invocation& invocation, const PruneOptions& options, ExitCode* code) {
   Console& console = invocation.console;
   *code = ExitCode::kUsage;

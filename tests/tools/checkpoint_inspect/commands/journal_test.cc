@@ -125,11 +125,12 @@ TEST_F(JournalTest, ShowsTheBytesOfWhatCannotBeDecoded) {
   const Finished dump = Dump({"--from", std::to_string(store_.LastEntry())});
   EXPECT_EQ(dump.exit_code, 3);
   EXPECT_THAT(dump.out, ContainsRegex("\n  cannot be decoded: [^\n]+\n    bytes: 01011b\n"));
-  EXPECT_THAT(dump.err, HasSubstr("1 facts cannot be decoded\n"));
+  EXPECT_THAT(dump.err, HasSubstr("1 fact cannot be decoded\n"));
   const std::vector<json> lines = DumpJson();
   EXPECT_EQ(lines.back()["facts"][0]["fact"], nullptr);
   EXPECT_EQ(lines.back()["facts"][0]["bytes"], "01011b");
   EXPECT_EQ(lines[2]["facts"][0]["fact"], "step") << "one does not hide the others";
+  EXPECT_THAT(Dump({"--step", "7"}).out, HasSubstr("bytes: 01011b\n")) << "it may be of that step";
 }
 
 TEST_F(JournalTest, PrintsWhatStandsBeforeAnEntryThatIsDamaged) {

@@ -112,7 +112,7 @@ TEST(Ls, LeavesOutWhatWasDeletedOrNeverSavedUnlessAsked) {
   EXPECT_THAT(RunInspectJson({"--store", store.directory(), "ls", "--all"})["steps"], SizeIs(4));
 }
 
-TEST(Ls, ShowsReportsInTheInboxAndWhyAStepStays) {
+TEST(Ls, ShowsReportsOfWorkersAndWhyAStepStays) {
   TestStore store;
   store.Save({1, 2});
   store.Update(1, [](StepInfo& info) {
