@@ -102,19 +102,13 @@ absl::Status Housekeeper::Delete(int64_t step, std::string reason) {
 }
 
 absl::Status Housekeeper::Tag(int64_t step, std::string_view name) {
-  return Run([&](storage::Store& store) -> absl::Status {
-    if (absl::Status status = storage::CheckTag(name); !status.ok()) return status;
-    const absl::StatusOr<std::vector<int64_t>> tagged = StepsTagged(store.catalog(), name);
-    if (!tagged.ok()) return tagged.status();
-    for (const int64_t other : *tagged) {
-      if (other != step) return absl::AlreadyExistsError(fmt::format("step {} has the tag '{}'", other, name));
-    }
-    return store.Tag(step, name);
-  });
+  return Run([&](storage::Store& store) { return store.Tag(step, name); });
 }
 
 absl::Status Housekeeper::Untag(std::string_view name) {
   return Run([&](storage::Store& store) -> absl::Status {
+    // Without a report it only brings the catalog up to date: another process may have moved the tag just now.
+    if (absl::Status fresh = store.RecordReports({}).status(); !fresh.ok()) return fresh;
     const absl::StatusOr<std::vector<int64_t>> tagged = StepsTagged(store.catalog(), name);
     if (!tagged.ok()) return tagged.status();
     if (tagged->empty()) return absl::NotFoundError(fmt::format("no step has the tag '{}'", name));

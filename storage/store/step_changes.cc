@@ -55,6 +55,18 @@ Facts ChangePin(const StepInfo& info, PinFact pin) {
   return same ? Facts() : Facts{std::move(pin)};
 }
 
+// The other steps that have the tag, except those whose files are gone.
+absl::StatusOr<std::vector<StepInfo>> OthersTagged(const StepCatalog& catalog, int64_t step, std::string_view name) {
+  std::vector<StepInfo> others;
+  absl::Status status = catalog.ForEach([&](const StepRecord& record) {
+    const StepInfo& info = record.info;
+    if (info.step != step && info.state != StepState::kDeleted && HasTag(info.tags, name)) others.push_back(info);
+    return true;
+  });
+  if (!status.ok()) return status;
+  return others;
+}
+
 absl::Status CheckName(std::string_view what, int64_t step, std::string_view name) {
   const absl::Status status = CheckTag(name);
   if (status.ok()) return status;
@@ -119,8 +131,14 @@ absl::StatusOr<Facts> UnpinFacts(const StepCatalog& catalog, int64_t step, std::
 }
 
 absl::StatusOr<Facts> TagFacts(const StepCatalog& catalog, int64_t step, std::string_view name,
-                               std::optional<AttemptId> attempt) {
+                               std::optional<AttemptId> attempt, TakenTag taken) {
   if (absl::Status status = CheckName("tag", step, name); !status.ok()) return status;
+  const absl::StatusOr<std::vector<StepInfo>> others = OthersTagged(catalog, step, name);
+  if (!others.ok()) return others.status();
+  if (!others->empty() && taken == TakenTag::kRefuse) {
+    return absl::AlreadyExistsError(
+        fmt::format("tag of step {}: step {} has the tag '{}'", step, others->front().step, name));
+  }
   absl::StatusOr<StepRecord> record = FindToPin(catalog, "tag", step, attempt, /*only_committed=*/true);
   if (!record.ok()) return record.status();
   PinFact pin = PinOf(record->info);
@@ -129,7 +147,13 @@ absl::StatusOr<Facts> TagFacts(const StepCatalog& catalog, int64_t step, std::st
     return absl::OutOfRangeError(
         fmt::format("tag of step {}: it has {} tags; at most {}", step, pin.tags.size(), kTagsPerStepMax));
   }
-  return ChangePin(record->info, std::move(pin));
+  Facts facts = ChangePin(record->info, std::move(pin));
+  for (const StepInfo& other : *others) {
+    PinFact without = PinOf(other);
+    RemoveTag(without.tags, name);
+    facts.push_back(std::move(without));
+  }
+  return facts;
 }
 
 absl::StatusOr<Facts> UntagFacts(const StepCatalog& catalog, int64_t step, std::string_view name,

@@ -50,11 +50,13 @@ absl::StatusOr<Facts> UnsavedFacts(const StepCatalog& catalog, const StepInfo& i
 // `attempt`.
 // - kInvalidArgument: the note is longer than kStepNoteBytesMax, or the name is no tag (CheckTag).
 // - kOutOfRange: the step has kTagsPerStepMax other tags.
+// - kAlreadyExists: another step has the tag. With kMove that one loses it, in the same entry.
 absl::StatusOr<Facts> PinFacts(const StepCatalog& catalog, int64_t step, std::string_view note,
                                std::optional<AttemptId> attempt);
 absl::StatusOr<Facts> UnpinFacts(const StepCatalog& catalog, int64_t step, std::optional<AttemptId> attempt);
+enum class TakenTag { kRefuse, kMove };
 absl::StatusOr<Facts> TagFacts(const StepCatalog& catalog, int64_t step, std::string_view name,
-                               std::optional<AttemptId> attempt);
+                               std::optional<AttemptId> attempt, TakenTag taken = TakenTag::kRefuse);
 absl::StatusOr<Facts> UntagFacts(const StepCatalog& catalog, int64_t step, std::string_view name,
                                  std::optional<AttemptId> attempt);
 

@@ -13,6 +13,7 @@
 #include "tests/snapshot/checkpointer_on_file_system.h"
 #include "tests/snapshot/journal_calls.h"
 #include "tests/snapshot/observers.h"
+#include "tests/snapshot/other_process.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
@@ -267,6 +268,18 @@ TEST_F(CheckpointerStepsTest, RefusesATagThatIsTakenWrongOrOfNoStep) {
   EXPECT_THAT(checkpointer->Untag("x"), StatusIs(StatusCode::kNotFound, HasSubstr("'x'")));
   ASSERT_THAT(checkpointer->Close(), IsOk());
   EXPECT_THAT(checkpointer->Tag(2, "x"), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("closed")));
+}
+
+// The checkpointer has not looked at the journal since.
+TEST_F(CheckpointerStepsTest, HearsOfATagThatAnotherProcessHasJustGiven) {
+  auto checkpointer = OpenWithSteps({1, 2, 3});
+  const OtherProcess other(store_);
+  ASSERT_THAT(other.Tag(1, "paper"), IsOk());
+  EXPECT_THAT(checkpointer->Tag(2, "paper"), StatusIs(StatusCode::kAlreadyExists, HasSubstr("step 1")));
+  EXPECT_THAT(Info(*checkpointer, 2).tags, testing::IsEmpty());
+  ASSERT_THAT(other.Tag(3, "paper", storage::TakenTag::kMove), IsOk());
+  ASSERT_THAT(checkpointer->Untag("paper"), IsOk());
+  for (const int64_t step : {1, 3}) EXPECT_THAT(Info(*checkpointer, step).tags, testing::IsEmpty()) << step;
 }
 
 }  // namespace

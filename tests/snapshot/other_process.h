@@ -61,6 +61,12 @@ class OtherProcess {
     });
   }
 
+  absl::Status Tag(int64_t step, std::string_view name, storage::TakenTag taken = storage::TakenTag::kRefuse) const {
+    return Append(step, [&](const storage::StepCatalog& catalog, const StepInfo&) {
+      return storage::TagFacts(catalog, step, name, std::nullopt, taken);
+    });
+  }
+
   // Asks whoever holds the store to delete the step.
   absl::Status AskToDelete(int64_t step, std::string_view reason) const {
     return Append(step, [&](const storage::StepCatalog& catalog, const StepInfo& info) {

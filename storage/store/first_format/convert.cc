@@ -162,7 +162,8 @@ void TakeIn(const StoreRequest& request, const Warn& warn, MemoryCatalog& catalo
       case StoreRequest::Kind::kUnpin:
         return UnpinFacts(catalog, request.step, request.attempt);
       case StoreRequest::Kind::kTag:
-        return TagFacts(catalog, request.step, request.text, request.attempt);
+        // A move was asked for by this and a later kUntag. What is no move was refused before it was asked for.
+        return TagFacts(catalog, request.step, request.text, request.attempt, TakenTag::kMove);
       case StoreRequest::Kind::kUntag:
         return UntagFacts(catalog, request.step, request.text, request.attempt);
       case StoreRequest::Kind::kDelete:

@@ -141,6 +141,21 @@ TEST_F(StepChangesTest, PinsChangeWhatTheySay) {
   EXPECT_THAT(*UnpinFacts(catalog_, 1, std::nullopt), IsEmpty());
 }
 
+TEST_F(StepChangesTest, ATagThatAnotherStepHasIsRefusedOrMoved) {
+  Apply(Commit(1, 1));
+  Apply(Commit(2, 2));
+  Apply(TagFacts(catalog_, 1, "a", std::nullopt));
+  Apply(TagFacts(catalog_, 1, "b", std::nullopt));
+  EXPECT_THAT(TagFacts(catalog_, 2, "a", std::nullopt), StatusIs(StatusCode::kAlreadyExists, HasSubstr("step 1 has")));
+  Apply(TagFacts(catalog_, 2, "a", std::nullopt, TakenTag::kMove));
+  EXPECT_THAT(InfoOf(1).tags, ElementsAre("b"));
+  EXPECT_TRUE(InfoOf(1).pinned);
+  EXPECT_THAT(InfoOf(2).tags, ElementsAre("a"));
+  Apply(MarkFacts(catalog_, 2, InfoOf(2).attempt, StepState::kDeleted, "by the test"));
+  Apply(TagFacts(catalog_, 1, "a", std::nullopt));
+  EXPECT_THAT(InfoOf(1).tags, ElementsAre("a", "b")) << "a step without files has no tag to lose";
+}
+
 TEST_F(StepChangesTest, ATagPinsTheStep) {
   Apply(Commit(1, 1));
   Apply(TagFacts(catalog_, 1, "paper", std::nullopt));

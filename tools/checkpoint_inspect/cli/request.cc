@@ -67,7 +67,8 @@ absl::StatusOr<storage::Facts> FactsOf(const storage::StepCatalog& catalog, cons
     case Request::Kind::kUnpin:
       return storage::UnpinFacts(catalog, request.step, request.attempt);
     case Request::Kind::kTag:
-      return storage::TagFacts(catalog, request.step, request.text, request.attempt);
+      return storage::TagFacts(catalog, request.step, request.text, request.attempt,
+                               request.moves ? storage::TakenTag::kMove : storage::TakenTag::kRefuse);
     case Request::Kind::kUntag:
       return storage::UntagFacts(catalog, request.step, request.text, request.attempt);
     case Request::Kind::kDelete:
@@ -77,7 +78,9 @@ absl::StatusOr<storage::Facts> FactsOf(const storage::StepCatalog& catalog, cons
 }
 
 // The error is of the request, and another one may fare better.
-bool IsRefusal(const absl::Status& status) { return absl::IsNotFound(status) || absl::IsOutOfRange(status); }
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsNotFound(status) || absl::IsOutOfRange(status) || absl::IsAlreadyExists(status);
+}
 
 // What is asked in one call.
 class Asking {

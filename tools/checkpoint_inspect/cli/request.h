@@ -25,6 +25,7 @@ struct Request {
   int64_t step = 0;
   storage::AttemptId attempt;
   std::string text;  // kPin: the note; kDelete: why, for the step's record; kTag, kUntag: the name; else empty
+  bool moves = false;  // kTag: takes the name from any other step, in the same entry
 };
 
 // "pin", "unpin", "delete", "tag", "untag"

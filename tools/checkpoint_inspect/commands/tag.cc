@@ -29,6 +29,7 @@ ExitCode AskForTag(const Invocation& invocation, const TagOptions& options, cons
     requests.push_back(NewRequest(kind, info, options.name));
   };
   if (to != nullptr) add(Request::Kind::kTag, *to);
+  if (to != nullptr) requests.back().moves = options.move;
   for (const StepInfo& info : from) add(Request::Kind::kUntag, info);
   Json document = NewDocument(invocation.reader, invocation.directory);
   document["tag"] = options.name;
