@@ -1,5 +1,5 @@
 // Store: a directory of checkpoints, held open for writing, whose facts are in a journal. A step is committed
-// when its entry is established; RocksDB is an index that can be deleted at any time.
+// when its entry is established; RocksDB is an index that can be made anew.
 //
 // Invariants, after any crash: (I1) a committed step restores bit-exact; (I2) one that was not is wholly there or not
 // at all; (I3) the latest step never goes back behind a committed one that was not discarded; (I4) wrong bytes never
