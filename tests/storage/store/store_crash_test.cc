@@ -20,6 +20,7 @@
 #include "tests/crash/disordered_disk.h"
 #include "tests/storage/io/crash_states.h"
 #include "tests/storage/io/drawn_cases.h"
+#include "tests/storage/io/sanitizers.h"
 #include "tests/storage/io/simulated_disk.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/store/store_testing.h"
@@ -214,6 +215,7 @@ struct Needed {
 class StoreOrderTest : public testing::TestWithParam<Needed> {};
 
 TEST_P(StoreOrderTest, IsNeeded) {
+  if (storage::kAddressSanitizer) GTEST_SKIP() << "it looks at thousands of states, which take minutes there";
   const DiskLog log = Record([](FileSystem& disk) {
     auto disordered = std::make_unique<DisorderedDisk>(disk);
     disordered->Drop(GetParam().match);
