@@ -204,8 +204,7 @@ class AsyncCheckpointer {
 
   // Records metrics of a saved step, at any time. They are known as "evaluator/name", and replace the earlier record of
   // that evaluator for the step. Thread-safe; never blocks. Resolves when step and metrics survive power loss.
-  //   kNotFound: there is no such step, or its save failed. kInvalidArgument: a name.
-  //   kFailedPrecondition: as above, or the store was moved or replaced.
+  //   kNotFound: no such step, or its save failed. kInvalidArgument: a name. kFailedPrecondition: see above, or moved.
   //   Any other error is the disk's. The metrics may be recorded all the same.
   Future ReportMetrics(int64_t step, std::string evaluator, Metrics metrics);
 

@@ -50,8 +50,8 @@ class StoreJournalTest : public testing::Test {
                                                          warnings_.emplace_back(line);
                                                        }});
   }
-  std::unique_ptr<StoreJournal> OpenHolder() { return Open(/*holder=*/true); }
-  std::unique_ptr<StoreJournal> OpenTool() { return Open(/*holder=*/false); }
+  std::unique_ptr<StoreJournal> OpenHolder() { return TryOpen(/*holder=*/true).value(); }
+  std::unique_ptr<StoreJournal> OpenTool() { return TryOpen(/*holder=*/false).value(); }
 
   static absl::Status CommitStep(StoreJournal& journal, int64_t step) {
     return journal.Change([&](const StepCatalog& catalog) {
@@ -82,13 +82,6 @@ class StoreJournalTest : public testing::Test {
   TestDirectory directory_;
   const StoreLayout layout_{directory_.path()};
   std::vector<std::string> warnings_;
-
- private:
-  std::unique_ptr<StoreJournal> Open(bool holder) {
-    auto journal = TryOpen(holder);
-    EXPECT_THAT(journal, IsOk());
-    return journal.ok() ? *std::move(journal) : nullptr;
-  }
 };
 
 TEST_F(StoreJournalTest, KeepsWhatWasChanged) {

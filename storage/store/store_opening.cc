@@ -1,0 +1,186 @@
+// How a store is opened: the lock, the identity, a conversion from the first format, a journal that is lost.
+
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "fmt/format.h"
+#include "storage/io/fresh_look.h"
+#include "storage/io/lock_note.h"
+#include "storage/journal/journal_files.h"
+#include "storage/shard/checked_encoding.h"
+#include "storage/shard/ids.h"
+#include "storage/store/attempt_reader.h"
+#include "storage/store/first_format/convert.h"
+#include "storage/store/garbage.h"
+#include "storage/store/identity_recovery.h"
+#include "storage/store/index_state.h"
+#include "storage/store/rebuild.h"
+#include "storage/store/retired_shard.h"
+#include "storage/store/store.h"
+#include "storage/store/store_identity.h"
+
+namespace tidemark::storage {
+namespace {
+
+// The number of tries, and the time between them, to lock a store that checkpoint-inspect holds: 10 s in all.
+constexpr int kInspectTriesMax = 500;
+constexpr absl::Duration kBetweenInspectTries = absl::Milliseconds(20);
+
+absl::StatusOr<std::unique_ptr<FileLock>> TakeLock(FileSystem& files, const StoreLayout& layout, bool awaits_inspect) {
+  for (int tries = 1;; ++tries) {
+    absl::StatusOr<std::unique_ptr<FileLock>> lock = files.TryLock(layout.lock());
+    if (lock.ok() || !absl::IsUnavailable(lock.status())) return lock;
+    const absl::Status held = absl::UnavailableError(fmt::format(
+        "store {} is open for writing elsewhere: {}", layout.directory(), std::string(lock.status().message())));
+    if (!awaits_inspect || tries == kInspectTriesMax) return held;
+    const absl::StatusOr<std::string> note = files.ReadNote(layout.lock(), kNoteBytesMax);
+    if (!note.ok() || !MayBeInspect(*note)) return held;
+    absl::SleepFor(kBetweenInspectTries);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Store>> Store::Open(FileSystem& files, StoreOptions options) {
+  if (options.directory.empty()) return absl::InvalidArgumentError("the directory of the store is empty");
+  std::unique_ptr<Store> store(new Store(files, std::move(options)));
+  if (absl::Status status = store->Initialize(); !status.ok()) return status;
+  return store;
+}
+
+absl::Status Store::Initialize() {
+  if (!options_.create) {
+    const absl::StatusOr<FoundIdentity> there = FindIdentity(files_, layout_);
+    if (!there.ok()) return there.status();
+    if (!there->id) return absl::NotFoundError(fmt::format("there is no store in {}", layout_.directory()));
+  }
+  if (absl::Status status = CreateDirectories(files_, layout_.directory()); !status.ok()) return status;
+  // A directory that is not ours gets neither LOCK nor steps/.
+  if (absl::StatusOr<FoundIdentity> identity = FindIdentity(files_, layout_); !identity.ok()) return identity.status();
+  absl::StatusOr<std::unique_ptr<FileLock>> lock = TakeLock(files_, layout_, options_.awaits_inspect);
+  if (!lock.ok()) return lock.status();
+  lock_ = *std::move(lock);
+  absl::Status status = names_.Add(layout_.directory());
+  if (status.ok()) status = names_.Add(layout_.lock());
+  if (status.ok()) status = SetUp();
+  if (status.ok()) status = names_.Add(layout_.steps());
+  if (status.ok()) status = names_.Add(layout_.journal());
+  return status;
+}
+
+absl::Status Store::SetUp() {
+  absl::Status status = lock_->WriteNote(DescribeThisProcess());
+  if (!status.ok()) return status;
+  // Another process may have made the store since the first look.
+  absl::StatusOr<FoundIdentity> identity = FindIdentity(files_, layout_);
+  if (!identity.ok()) return identity.status();
+  // What an old listing of a file server lacks must not be taken for missing.
+  const bool may_be_old = identity->format < kStoreFormat || !files_.TypeOf(layout_.journal()).ok();
+  if (may_be_old) {
+    LookAfresh(files_, fmt::format("{}/.look-{}", layout_.directory(), ToHex(RandomBytes16())));
+    identity = FindIdentity(files_, layout_);
+    if (!identity.ok()) return identity.status();
+  }
+  status = files_.CreateDirectory(layout_.steps());
+  if (!status.ok() && !absl::IsAlreadyExists(status)) return status;
+  // Also where it was there: a crash may have come between its making and this.
+  if (status = files_.SyncDirectory(layout_.directory()); !status.ok()) return status;
+  id_ = identity->id.value_or(StoreId{RandomBytes16()});
+  if (status = FinishRebuild(files_, layout_, options_.warn); !status.ok()) return status;
+  absl::StatusOr<bool> old = false;
+  if (may_be_old) old = IsOfFirstFormat(files_, layout_);
+  if (!old.ok()) return old.status();
+  // Means nothing, and a full disk has room for the journal then.
+  if (*old) RemoveTree(files_, layout_.reserve()).IgnoreError();
+  // Before a conversion, also one that fails: what an older library wrote behind it would be lost.
+  if (identity->format < kStoreFormat) {
+    if (identity->id && !identity->written.ok()) {
+      options_.warn(fmt::format("store.json was rewritten from the index or the shards: {}",
+                                std::string(identity->written.message())));
+    }
+    if (status = WriteIdentity(); !status.ok()) return status;
+    if (*old && options_.note) {
+      options_.note("the store has format 2 now, which older versions of the library cannot open");
+    }
+  }
+  if (*old) status = ConvertFirstFormat(files_, layout_, id_, options_.read, options_.warn);
+  if (!status.ok()) return status;
+  absl::StatusOr<bool> lost = HasLostItsJournal();
+  if (!lost.ok()) return lost.status();
+  status = *lost ? absl::DataLossError("it is lost") : OpenJournal();
+  if (status.ok() && options_.checks_journal) status = CheckJournal();
+  if (absl::IsDataLoss(status)) status = MakeJournalAnew(status);
+  return status.ok() ? ClearFirstFormat() : status;
+}
+
+absl::Status Store::MakeJournalAnew(const absl::Status& why) {
+  options_.warn(fmt::format("the journal cannot be read and is made anew: {}", std::string(why.message())));
+  journal_.reset();
+  absl::Status status = RebuildJournal(files_, layout_, id_, options_.read, options_.warn);
+  return status.ok() ? OpenJournal() : status;
+}
+
+// kDataLoss: an entry is damaged that the index has applied, so nobody else can read the journal.
+absl::Status Store::CheckJournal() {
+  const absl::StatusOr<std::unique_ptr<StoreJournal>> whole =
+      StoreJournal::Open(files_, layout_, id_, {.warn = options_.warn});
+  if (!whole.ok()) return whole.status();
+  const absl::StatusOr<bool> same = SaysTheSame(catalog(), (*whole)->catalog());
+  if (same.ok() && *same) return absl::OkStatus();
+  options_.warn(fmt::format("the index is made anew, because it {}",
+                            same.ok() ? "differs from the journal" : "cannot be read: " + same.status().ToString()));
+  journal_.reset();
+  absl::Status status = RemoveIndex(files_, layout_.index());
+  return status.ok() ? OpenJournal() : status;
+}
+
+// What a conversion leaves: the old files, and attempts that were never committed.
+absl::Status Store::ClearFirstFormat() {
+  const absl::Status there = files_.TypeOf(layout_.manifest()).status();
+  if (!there.ok()) return absl::IsNotFound(there) ? absl::OkStatus() : there;
+  if (absl::Status status = SweepBefore(journal_->epoch(), {}); !status.ok()) return status;
+  RemoveFirstFormat(files_, layout_, options_.warn);
+  return absl::OkStatus();
+}
+
+// Before the first entry of a journal there is no attempt, and without its folder no index.
+absl::StatusOr<bool> Store::HasLostItsJournal() const {
+  const JournalFiles journal(files_, layout_.journal());
+  const absl::Status first = files_.TypeOf(journal.PathOf(1)).status();
+  // kFailedPrecondition: a name on the way is no folder, which opening tells of.
+  if (first.ok() || absl::IsFailedPrecondition(first)) return false;
+  if (!absl::IsNotFound(first)) return first;
+  const absl::Status folder_there = files_.TypeOf(layout_.journal()).status();
+  if (!folder_there.ok() && !absl::IsNotFound(folder_there)) return folder_there;
+  if (folder_there.ok()) {
+    journal.LookAfresh(1);
+    const absl::StatusOr<EntryNumber> highest = journal.Highest();
+    if (!highest.ok()) return highest.status();
+    if (*highest > 0) return false;
+  }
+  std::vector<std::string> unknown;
+  const absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files_, layout_, &unknown);
+  if (!folders.ok()) return folders.status();
+  if (!folders->empty() || folder_there.ok()) return !folders->empty();
+  const absl::Status index = files_.TypeOf(layout_.index()).status();
+  if (!index.ok() && !absl::IsNotFound(index)) return index;
+  return index.ok();
+}
+
+// kDataLoss: see StoreJournal::Open; or an attempt is of a later epoch than any that the journal knows.
+absl::Status Store::OpenJournal() {
+  absl::StatusOr<std::unique_ptr<StoreJournal>> journal =
+      StoreJournal::Open(files_, layout_, id_, {.holder = true, .warn = options_.warn});
+  if (!journal.ok()) return journal.status();
+  journal_ = *std::move(journal);
+  next_sequence_ = catalog().last_sequence() + 1;
+  return journal_->index_is_new() ? CheckEpochs(files_, layout_, catalog(), journal_->epoch()) : absl::OkStatus();
+}
+
+absl::Status Store::WriteIdentity() {
+  const auto encoded = EncodeAndCheck("store.json", id_, EncodeStoreIdentity, DecodeStoreIdentity);
+  if (!encoded.ok()) return encoded.status();
+  return WriteFileDurably(files_, layout_.identity(), encoded->bytes);
+}
+
+}  // namespace tidemark::storage
