@@ -16,6 +16,9 @@ namespace {
 
 // Numbers that an append tries. Eight processes that append as fast as they can need 4 to 6.
 constexpr int kTriesMax = 100;
+// Entries that an append carries. Where processes append one entry each, none of them knows that those before survive,
+// and without a bound the n-th would carry n - 1.
+constexpr EntryNumber kCarriedMax = 64;
 // The most entries that settle one whose sync has failed. After that many failures in a row the disk is broken.
 constexpr int kSettlingsMax = 3;
 
@@ -179,6 +182,14 @@ Appended Journal::AppendLocked(AppendDraft draft, Appender::FactCheck check, Roo
     // The check must not refuse because an entry that is there has not been read.
     if (absl::Status status = ReadNew([] {}); !status.ok()) {
       return {.result = Appender::Result::kFailed, .status = std::move(status), .id = draft.id};
+    }
+    const JournalView& view = appender_.view();
+    if (draft.kind != AppendDraft::Kind::kSettles && view.last().number - view.established() > kCarriedMax) {
+      Appended settled = AppendLocked({.kind = AppendDraft::Kind::kSettles},
+                                      [](const JournalView&) { return absl::OkStatus(); }, room);
+      if (!settled.ok()) {
+        return {.result = Appender::Result::kFailed, .status = std::move(settled.status), .id = draft.id};
+      }
     }
     begun = true;
     Drive(draft, check, room);

@@ -1,5 +1,6 @@
 #include "storage/journal/journal.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <span>
@@ -224,6 +225,28 @@ TEST_F(JournalTest, GoesOverTheEndsOfFolders) {
 }
 
 // The sync of the entry fails once. The entry that settles it is synced.
+// None of them knows that the entries before its own survive.
+TEST_F(JournalTest, ProcessesThatAppendOneEntryEachCarryABoundedNumber) {
+  std::vector<std::string> facts;
+  for (int i = 0; i < 300; ++i) {
+    facts.push_back(fmt::format("fact {}", i));
+    ASSERT_TRUE(AppendFact(*Open(), facts.back()).ok());
+  }
+  std::vector<std::string> found;
+  for (std::string fact : Facts(*Open())) {
+    if (fact.ends_with("?")) fact.pop_back();
+    if (fact != "(settles)") found.push_back(fact);
+  }
+  EXPECT_EQ(found, facts);
+  uint64_t longest = 0;
+  for (EntryNumber number = 1; number <= 300; ++number) {
+    const auto file = disk_.OpenForRead(JournalFiles(disk_, "/journal").PathOf(number), /*direct=*/false);
+    ASSERT_THAT(file, IsOk()) << number;
+    longest = std::max(longest, *(*file)->Size());
+  }
+  EXPECT_LT(longest, 8192u);
+}
+
 TEST_F(JournalTest, AnAppendWhoseSyncFailsIsSettled) {
   const auto journal = Open();
   ASSERT_TRUE(AppendFact(*journal, "one").ok());

@@ -26,6 +26,7 @@ namespace tidemark::storage {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 
 // Steps 0 and 1 were deleted, and the files of 0 stay for 6; 2 is pinned and has tags, 3 has a report, 4 refers to 3, a
 // save of 5 failed, 6 was saved twice and is the latest.
@@ -121,6 +122,11 @@ class StoreRotTest : public testing::Test {
     for (const bool second : {false, true}) {
       warnings_.clear();
       auto opened = OpenStore(Path(), &warnings_, files);
+      // Of a bit of the format's number: a store of a newer library is not touched.
+      if (absl::IsUnimplemented(opened.status())) {
+        EXPECT_THAT(std::string(opened.status().message()), HasSubstr("/store.json: the store has format"));
+        return "refused as newer";
+      }
       EXPECT_THAT(opened, IsOk());
       if (!opened.ok()) return "not opened";
       LookAt(files, **opened);
