@@ -11,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/failing_save.h"
 #include "tests/snapshot/observers.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/drawn_cases.h"
@@ -69,7 +70,7 @@ class CheckpointerFailureTest : public testing::Test {
 TEST_F(CheckpointerFailureTest, ReportsAFailureThroughTheFutureAndSavesTheNextStep) {
   auto checkpointer = Open();
   ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
-  files_.FailOperation("Create", absl::ResourceExhaustedError("create x: No space left on device (ENOSPC)"));
+  FailSave(files_, "Create", absl::ResourceExhaustedError("create x: No space left on device (ENOSPC)"));
   EXPECT_THAT(SaveStep(*checkpointer, 2), StatusIs(absl::StatusCode::kResourceExhausted,
                                                    AllOf(HasSubstr("step 2 was not committed"), HasSubstr("ENOSPC"))));
   EXPECT_THAT(checkpointer->CheckForErrors(), IsOk()) << "somebody has looked";
@@ -85,7 +86,7 @@ TEST_F(CheckpointerFailureTest, ReportsAFailureThroughTheFutureAndSavesTheNextSt
 
 // Makes a save of this step fail, and reads no error from its future: ready() does not count as reading.
 void FailUnseen(FailingFileSystem& files, AsyncCheckpointer& checkpointer, State& state, int64_t step) {
-  files.FailOperation("Create", absl::ResourceExhaustedError("no room"));
+  FailSave(files, "Create", absl::ResourceExhaustedError("no room"));
   auto save = checkpointer.Save(step, state);
   ASSERT_THAT(save, IsOk());
   while (!save->committed().ready()) std::this_thread::yield();
@@ -136,14 +137,14 @@ TEST_F(CheckpointerFailureTest, KeepsTheFailuresBehindTheOneThatAHandleGave) {
 
 TEST_F(CheckpointerFailureTest, ReportsAFailureNobodyLookedAtWhenItCloses) {
   auto checkpointer = Open();
-  files_.FailOperation("Create", absl::ResourceExhaustedError("no room"));
+  FailSave(files_, "Create", absl::ResourceExhaustedError("no room"));
   ASSERT_THAT(checkpointer->Save(1, trainer_.state), IsOk());
   EXPECT_THAT(checkpointer->Close(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("step 1")));
 }
 
 TEST_F(CheckpointerFailureTest, WritesAWholeNewAttemptAfterADeviceError) {
   auto checkpointer = Open();
-  files_.FailOperation("SyncData", absl::InternalError("fdatasync x: Input/output error (EIO)"));
+  FailSave(files_, "SyncData", absl::InternalError("fdatasync x: Input/output error (EIO)"));
   ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
   std::vector<std::string> shards;
   for (const FailingFileSystem::Call& call : files_.calls()) {

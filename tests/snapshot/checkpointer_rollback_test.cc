@@ -14,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/failing_save.h"
 #include "tests/snapshot/journal_calls.h"
 #include "tests/snapshot/observers.h"
 #include "tests/snapshot/other_process.h"
@@ -137,7 +138,7 @@ TEST_F(CheckpointerRollbackTest, KeepsTheUnhealthyAttemptUntilTheNewOneIsCommitt
   auto checkpointer = OpenWithMonitor();
   SaveStep(*checkpointer, 2, /*diverged=*/true);
   const std::string diverged = checkpointer->LatestStep()->attempt;
-  files_.FailOperation("CreateDirectory", absl::ResourceExhaustedError("disk full"));
+  FailSave(files_, "CreateDirectory", absl::ResourceExhaustedError("disk full"));
   auto save = checkpointer->Save(2, trainer_.state);
   ASSERT_THAT(save, IsOk());
   EXPECT_THAT(save->committed().Wait(), StatusIs(StatusCode::kResourceExhausted, HasSubstr("disk full")));

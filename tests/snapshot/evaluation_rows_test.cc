@@ -21,6 +21,7 @@
 #include "snapshot/housekeeping/housekeeper.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
 #include "tests/snapshot/evaluator_testing.h"
+#include "tests/snapshot/failing_save.h"
 #include "tests/snapshot/observers.h"
 #include "tests/snapshot/step_companion.h"
 #include "tests/snapshot/test_trainer.h"
@@ -202,7 +203,7 @@ TEST_F(EvaluationRowsTest, DropsTheRowOfASaveThatFailedAndLeavesTheStepAsItWas) 
   auto checkpointer = Open();
   ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
   ASSERT_THAT(checkpointer->AddEvaluator({.name = "e"}, gate_.function()), IsOk());
-  files_.FailOperation("Create", absl::ResourceExhaustedError("ENOSPC"));
+  FailSave(files_, "Create", absl::ResourceExhaustedError("ENOSPC"));
   EXPECT_THAT(SaveStep(*checkpointer, 1, {.overwrite = true}),
               StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));
   files_.Reset();

@@ -17,6 +17,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
+#include "tests/snapshot/failing_save.h"
 #include "tests/snapshot/gated_state.h"
 #include "tests/snapshot/observers.h"
 #include "tests/snapshot/test_trainer.h"
@@ -170,7 +171,7 @@ TEST_F(PreemptionGuardTest, SavesDespiteAnEarlierFailure) {
   auto guard = PreemptionGuard::Install({});
   ASSERT_THAT(guard, IsOk());
   auto checkpointer = Open();
-  files_.FailOperation("CreateDirectory", absl::ResourceExhaustedError("disk full"));
+  FailSave(files_, "CreateDirectory", absl::ResourceExhaustedError("disk full"));
   auto save = checkpointer->Save(6, trainer_.state);
   ASSERT_THAT(save, IsOk());
   while (!save->committed().ready()) sched_yield();  // to wait for it would be to look at it
@@ -209,7 +210,7 @@ TEST_F(PreemptionGuardTest, SaysWhatFailedEarlierEvenIfItCannotClose) {
   auto guard = PreemptionGuard::Install({.grace = absl::ZeroDuration()});
   ASSERT_THAT(guard, IsOk());
   auto checkpointer = Open();
-  files_.FailOperation("CreateDirectory", absl::ResourceExhaustedError("disk full"));
+  FailSave(files_, "CreateDirectory", absl::ResourceExhaustedError("disk full"));
   auto save = checkpointer->Save(6, trainer_.state);
   ASSERT_THAT(save, IsOk());
   while (!save->committed().ready()) sched_yield();

@@ -17,6 +17,7 @@
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/snapshot/failing_save.h"
 #include "tests/snapshot/housekeeper_testing.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
@@ -327,7 +328,7 @@ TEST_F(HousekeeperTest, TellsOfCommitsAndFailures) {
                       calls.Add("failed " + std::to_string(step) + " " + std::string(status.message()));
                     }});
   ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
-  files_.FailOperation("Create", absl::ResourceExhaustedError("ENOSPC"));
+  FailSave(files_, "Create", absl::ResourceExhaustedError("ENOSPC"));
   EXPECT_THAT(SaveStep(*checkpointer, 2), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));
   files_.Reset();
   EXPECT_THAT(calls.Get(), ElementsAre("committed 1 32", AllOf(HasSubstr("failed 2"), HasSubstr("ENOSPC"))));
