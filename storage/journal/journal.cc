@@ -18,7 +18,7 @@ namespace {
 constexpr int kTriesMax = 100;
 // Entries that an append carries. Where processes append one entry each, none of them knows that those before survive,
 // and without a bound the n-th would carry n - 1.
-constexpr EntryNumber kCarriedMax = 64;
+constexpr EntryNumber kUnsettledMax = 64;
 // The most entries that settle one whose sync has failed. After that many failures in a row the disk is broken.
 constexpr int kSettlingsMax = 3;
 
@@ -184,7 +184,7 @@ Appended Journal::AppendLocked(AppendDraft draft, Appender::FactCheck check, Roo
       return {.result = Appender::Result::kFailed, .status = std::move(status), .id = draft.id};
     }
     const JournalView& view = appender_.view();
-    if (draft.kind != AppendDraft::Kind::kSettles && view.last().number - view.established() > kCarriedMax) {
+    if (draft.kind != AppendDraft::Kind::kSettles && view.last().number - view.established() > kUnsettledMax) {
       Appended settled = AppendLocked({.kind = AppendDraft::Kind::kSettles},
                                       [](const JournalView&) { return absl::OkStatus(); }, room);
       if (!settled.ok()) {
