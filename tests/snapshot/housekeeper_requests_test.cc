@@ -127,11 +127,11 @@ TEST_F(HousekeeperRequestsTest, AnswersWhatItHasDoneWhenTheDiskTakesIt) {
 }
 
 TEST_F(HousekeeperRequestsTest, AnswersAllOfARoundInOneEntry) {
+  std::atomic<int> entries = 0;  // the rule below counts them until the checkpointer is closed
   auto checkpointer = Open();
   for (int64_t step = 1; step <= 9; ++step) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
   ASSERT_THAT(checkpointer->Tidy(), IsOk());
   for (int64_t step = 1; step <= 9; ++step) ASSERT_THAT(other_.AskToDelete(step, "asked for"), IsOk());
-  std::atomic<int> entries = 0;
   files_.SetRule([&](const storage::FailingFileSystem::Call& call) {
     entries += IsNamingOfEntry(call.operation, call.path) ? 1 : 0;
     return absl::OkStatus();

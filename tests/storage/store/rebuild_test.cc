@@ -425,7 +425,7 @@ TEST_F(RebuildCrashTest, NothingThatIsKnownIsLost) {
                              [&](std::string_view line) { warnings_.emplace_back(line); }),
               IsOk());
   EXPECT_THAT(warnings_, Contains(HasSubstr("was made anew from the index")));
-  const size_t states = OpenAfterCrashes(*disk_, OneOf(2, 10), [](Store& store, FileSystem& after) {
+  const size_t states = OpenAfterCrashes(*disk_, OneOf(2, 4), [](Store& store, FileSystem& after) {
     EXPECT_TRUE(store.catalog().Find(1)->value().info.pinned);
     ExpectSteps(store, after);
   });
