@@ -228,7 +228,8 @@ TEST_F(FullDiskTest, RetentionMakesRoomWhateverIsLeft) {
       EXPECT_THAT(Save(), IsOk());
       ASSERT_THAT(disk_->Empty(), IsOk());
       EXPECT_THAT(Save(), IsOk());
-      EXPECT_THAT(checkpointer_->Tidy(), IsOk());
+      // A spare that the deletion of the first call takes is made by the second one.
+      for (int i = 0; i < 2; ++i) EXPECT_THAT(checkpointer_->Tidy(), IsOk());
       EXPECT_GE(Spares(), 4) << "there is room for them again";
       Close();
       ASSERT_FALSE(HasFailure());
