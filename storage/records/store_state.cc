@@ -161,6 +161,9 @@ std::vector<SavePhase> StoreState::Phases(int64_t step, std::string_view attempt
   return record.attempt == attempt ? std::move(record.phases) : std::vector<SavePhase>();
 }
 
+// Not in the header: clang cannot compare attempts against libc++ 14, whose arrays have no operator<=>.
+bool StoreState::IsReferenced(const AttemptId& attempt) const { return references_.contains(attempt); }
+
 std::vector<DeletionRecord> StoreState::Deletions() const {
   std::vector<DeletionRecord> deletions;
   deletions.reserve(garbage_.size());

@@ -60,7 +60,7 @@ class StoreState {
   std::optional<StepRecord> FindBest(std::string_view metric, BestMode mode) const;
 
   // Whether the record of any step that is not deleted refers to files of the attempt.
-  bool IsReferenced(const AttemptId& attempt) const { return references_.contains(attempt); }
+  bool IsReferenced(const AttemptId& attempt) const;
 
   const BestModes& recorded_best_modes() const { return best_modes_; }
 
