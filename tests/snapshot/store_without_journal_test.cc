@@ -1,9 +1,6 @@
 // A store whose index, whose journal, or both, are lost or damaged: what a trainer finds when it opens the store, what
 // it warns of, and what a reader shows before that.
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -19,6 +16,7 @@
 #include "tests/snapshot/other_process.h"
 #include "tests/snapshot/step_deletion.h"
 #include "tests/snapshot/test_trainer.h"
+#include "tests/storage/io/few_descriptors.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 #include "tests/storage/store/test_store.h"
@@ -140,7 +138,7 @@ TEST_F(StoreWithoutJournalTest, LosesNothingByADamagedIndex) {
     std::ofstream(file.path()) << "garbage";
   }
   ExpectNothingIsLost();
-  EXPECT_THAT(warnings(), IsEmpty()) << "it is made anew, and nobody has to do anything";
+  EXPECT_THAT(warnings(), IsEmpty()) << "it is made anew, and there is nothing to do";
 }
 
 // RocksDB would show what lies in the other tables, as if there had never been more.
@@ -157,7 +155,7 @@ TEST_F(StoreWithoutJournalTest, LosesNothingByAnIndexWithoutATable) {
   }
   ASSERT_GT(tables, 0);
   ExpectNothingIsLost();
-  EXPECT_THAT(warnings(), IsEmpty()) << "it is made anew, and nobody has to do anything";
+  EXPECT_THAT(warnings(), IsEmpty()) << "it is made anew, and there is nothing to do";
 }
 
 TEST_F(StoreWithoutJournalTest, LosesNothingWithTheJournalBecauseTheIndexKnowsIt) {
@@ -275,16 +273,10 @@ TEST(StoreReaderWithoutJournal, ListsAStepOfMoreShardsThanMayBeOpenAtOnce) {
   std::filesystem::create_directories(layout.attempt(5, identity.attempt));
   std::ofstream(layout.identity()) << storage::EncodeStoreIdentity(identity.store);
   for (; identity.rank < kWorldSize; ++identity.rank) ASSERT_THAT(storage::WriteShard(layout, identity, 1), IsOk());
-  rlimit before;
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  const int next = dup(0);  // descriptors below it are taken
-  ASSERT_GE(next, 0);
-  close(next);
-  rlimit few = before;
-  few.rlim_cur = static_cast<rlim_t>(next) + kWorldSize / 2;
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
-  auto reader = StoreReader::OpenUntrusted(directory.path());
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  auto reader = [&] {
+    const storage::FewDescriptors few(kWorldSize / 2);
+    return StoreReader::OpenUntrusted(directory.path());
+  }();
   ASSERT_THAT(reader, IsOk());
   EXPECT_THAT((*reader)->unread(), IsEmpty());
   ASSERT_EQ((*reader)->Steps().size(), 1u);

@@ -1,16 +1,15 @@
 #include "storage/store/attempt_reader.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/few_descriptors.h"
 #include "tests/storage/io/test_directory.h"
 #include "tests/storage/store/test_store.h"
 
@@ -91,17 +90,10 @@ TEST_F(AttemptReaderTest, MakesTheRecordOfMoreShardsThanMayBeOpenAtOnce) {
                                  .world_size = kWorldSize};
     ASSERT_THAT(WriteShard(layout_, identity, rank), IsOk());
   }
-  rlimit before;
-  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
-  const int next = dup(0);  // descriptors below it are taken
-  ASSERT_GE(next, 0);
-  close(next);
-  rlimit few = before;
-  few.rlim_cur = static_cast<rlim_t>(next) + kWorldSize / 2;
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::optional<FewDescriptors> few(kWorldSize / 2);
   const absl::StatusOr<StepRecord> record = ReadAttemptRecord(files_, layout_, store_id_, folder);
   const absl::Status at_once = Read(folder).status();
-  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  few.reset();
   EXPECT_THAT(at_once, StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("EMFILE")));
   ASSERT_THAT(record, IsOk());
   const absl::StatusOr<Attempt> attempt = Read(folder);

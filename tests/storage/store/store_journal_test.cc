@@ -20,6 +20,7 @@
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
+#include "tests/storage/store/catalog_testing.h"
 
 namespace tidemark::storage {
 namespace {
@@ -31,17 +32,6 @@ using testing::IsEmpty;
 using testing::SizeIs;
 
 constexpr StoreId kStore{{5}};
-
-std::string AttemptOf(int64_t step) { return ToHex(AttemptId{{static_cast<uint8_t>(step)}}.bytes); }
-
-StepRecord Record(int64_t step) {
-  StepRecord record;
-  record.info.step = step;
-  record.info.attempt = AttemptOf(step);
-  record.info.sequence = static_cast<uint64_t>(step);
-  record.info.metrics = {{"loss", 1.0 / static_cast<double>(step)}};
-  return record;
-}
 
 class StoreJournalTest : public testing::Test {
  protected:
@@ -55,7 +45,7 @@ class StoreJournalTest : public testing::Test {
 
   static absl::Status CommitStep(StoreJournal& journal, int64_t step) {
     return journal.Change([&](const StepCatalog& catalog) {
-      return CommitFacts(catalog, Record(step), nullptr, [](std::string_view) {});
+      return CommitFacts(catalog, CommittedRecord(step), nullptr, [](std::string_view) {});
     });
   }
 
@@ -63,15 +53,7 @@ class StoreJournalTest : public testing::Test {
     return journal.Change([&](const StepCatalog& catalog) { return PinFacts(catalog, step, note, std::nullopt); });
   }
 
-  static std::vector<int64_t> StepsOf(StoreJournal& journal) {
-    std::vector<int64_t> steps;
-    EXPECT_THAT(journal.catalog().ForEach([&](const StepRecord& record) {
-      steps.push_back(record.info.step);
-      return true;
-    }),
-                IsOk());
-    return steps;
-  }
+  static std::vector<int64_t> StepsOf(StoreJournal& journal) { return storage::StepsOf(journal.catalog()); }
 
   static bool IsPinned(StoreJournal& journal, int64_t step) {
     const auto record = journal.catalog().Find(step);
@@ -454,7 +436,7 @@ TEST_F(StoreJournalTest, ForgetsGarbageUntilTheIndexIsMadeAnew) {
   {
     const auto holder = OpenHolder();
     ASSERT_THAT(CommitStep(*holder, 1), IsOk());
-    StepRecord again = Record(1);
+    StepRecord again = CommittedRecord(1);
     again.info.attempt = AttemptOf(9);
     ASSERT_THAT(holder->Change([&](const StepCatalog& catalog) {
       return CommitFacts(catalog, again, nullptr, [](std::string_view) {});
@@ -472,13 +454,13 @@ TEST_F(StoreJournalTest, ForgetsGarbageUntilTheIndexIsMadeAnew) {
   EXPECT_THAT(*OpenHolder()->catalog().Deletions(), SizeIs(1));
 }
 
-// Who removes garbage until there is none ends all the same.
+// A caller that removes garbage until there is none comes to an end.
 TEST_F(StoreJournalTest, ForgetsGarbageWhereTheIndexCannotBeWritten) {
   FailingFileSystem files(PosixFileSystem());
   auto holder = TryOpen(/*holder=*/true, files);
   ASSERT_THAT(holder, IsOk());
   ASSERT_THAT(CommitStep(**holder, 1), IsOk());
-  StepRecord again = Record(1);
+  StepRecord again = CommittedRecord(1);
   again.info.attempt = AttemptOf(9);
   ASSERT_THAT((*holder)->Change([&](const StepCatalog& catalog) {
     return CommitFacts(catalog, again, nullptr, [](std::string_view) {});

@@ -71,6 +71,18 @@ inline ShardIdentity SaveStep(Store& store, int64_t step, int64_t value, FileSys
   return *identity;
 }
 
+// The value of an attempt, whether its step is committed or not.
+inline absl::StatusOr<int64_t> ReadValue(FileSystem& files, const StoreLayout& layout, const StoreId& id,
+                                         const StepFolder& folder) {
+  const absl::StatusOr<Attempt> attempt = ReadAttempt(files, layout, id, folder);
+  if (!attempt.ok()) return attempt.status();
+  int64_t value = 0;
+  EntryRead read{.entry = 0, .destination = std::as_writable_bytes(std::span(&value, 1))};
+  absl::Status status = attempt->shards.front()->Read({&read, 1}, {.codec_threads = 1, .io = IoQueueKind::kThreads});
+  if (!status.ok()) return status;
+  return value;
+}
+
 // The value that the committed step restores.
 inline absl::StatusOr<int64_t> ReadValue(const Store& store, int64_t step,
                                          FileSystem& files = PosixFileSystem()) {
@@ -80,13 +92,7 @@ inline absl::StatusOr<int64_t> ReadValue(const Store& store, int64_t step,
     return absl::NotFoundError("the step is not committed");
   }
   const StepFolder folder{step, AttemptId{*FromHex((*record)->info.attempt)}};
-  auto attempt = ReadAttempt(files, store.layout(), store.id(), folder);
-  if (!attempt.ok()) return attempt.status();
-  int64_t value = 0;
-  EntryRead read{.entry = 0, .destination = std::as_writable_bytes(std::span(&value, 1))};
-  absl::Status status = attempt->shards.front()->Read({&read, 1}, {.codec_threads = 1, .io = IoQueueKind::kThreads});
-  if (!status.ok()) return status;
-  return value;
+  return ReadValue(files, store.layout(), store.id(), folder);
 }
 
 // Opens one in `stride` of the stores in /store that a crash could leave of what was done to `disk`, and calls `check`,

@@ -35,6 +35,7 @@
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/store/shared_store_oracle.h"
 #include "tests/storage/store/sharing_client.h"
+#include "tests/storage/store/store_testing.h"
 
 namespace tidemark::storage {
 namespace {
@@ -42,17 +43,6 @@ namespace {
 using absl::StatusCode;
 using testing::AnyOf;
 using testing::HasSubstr;
-
-absl::StatusOr<int64_t> ReadSharedValue(FileSystem& files, const StoreLayout& layout, const StoreId& id, int64_t step,
-                                        const AttemptId& attempt) {
-  auto read = ReadAttempt(files, layout, id, {step, attempt});
-  if (!read.ok()) return read.status();
-  int64_t value = 0;
-  EntryRead entry{.entry = 0, .destination = std::as_writable_bytes(std::span(&value, 1))};
-  absl::Status status = read->shards.front()->Read({&entry, 1}, {.codec_threads = 1, .io = IoQueueKind::kThreads});
-  if (!status.ok()) return status;
-  return value;
-}
 
 // How often things came about in all cases, so that the test knows that it tests something.
 using Counts = std::map<std::string, size_t>;
@@ -400,7 +390,7 @@ class SharedStoreCase {
     if (testing::Test::HasFailure()) return;
     const auto check = [&](const StepCatalog& catalog) {
       oracle_.CheckCatalog(catalog, [&](int64_t step, const AttemptId& attempt) {
-        return ReadSharedValue(disk, *layout_, id_, step, attempt);
+        return ReadValue(disk, *layout_, id_, {step, attempt});
       });
     };
     {

@@ -16,6 +16,7 @@
 #include "tests/snapshot/observers.h"
 #include "tests/storage/io/child_process.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
+#include "tests/tools/checkpoint_inspect/prune_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
 #include "tidemark/store_reader.h"
 
@@ -28,35 +29,20 @@ using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
 
-std::vector<int64_t> StepsLeft(const TestStore& store) {
-  std::vector<int64_t> steps;
-  const auto reader = StoreReader::Open(store.directory());
-  EXPECT_TRUE(reader.ok()) << reader.status();
-  for (const StepInfo& info : (*reader)->Steps()) {
-    if (info.state == StepState::kCommitted) steps.push_back(info.step);
-  }
-  return steps;
-}
-
-Finished RunPrune(const TestStore& store, std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), {"prune", "--store", store.directory()});
-  return RunInspect(arguments);
-}
-
 TEST(DeletionRequest, IsAnsweredByALiveTrainer) {
   TestStore store;
   store.Save({1, 2, 3});
   auto trainer = AsyncCheckpointer::Open(
       {.directory = store.directory(), .tuning = {.poll_interval = absl::Milliseconds(5)}, .observer = NoWarnings()});
   ASSERT_TRUE(trainer.ok()) << trainer.status();
-  const Finished run = RunPrune(store, {"--keep-latest", "1", "--apply", kPatience});
+  const Finished run = Prune(store, {"--keep-latest", "1", "--apply", kPatience});
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("deleted 2 of 2"));
   EXPECT_THAT(run.err, HasSubstr("asking the trainer ("));
   ASSERT_TRUE((*trainer)->Tidy().ok());  // the request is answered before the trainer counts what it did
   EXPECT_EQ((*trainer)->LatestStep()->step, 3);
   EXPECT_EQ((*trainer)->statistics().steps_deleted, 2u);
-  EXPECT_THAT(StepsLeft(store), ElementsAre(3));
+  EXPECT_THAT(Committed(store), ElementsAre(3));
 }
 
 TEST(DeletionRequest, StaysIfTheHolderDoesNotAnswer) {
@@ -64,11 +50,11 @@ TEST(DeletionRequest, StaysIfTheHolderDoesNotAnswer) {
   store.Save({1, 2, 3});
   const auto lock = storage::PosixFileSystem().TryLock(storage::StoreLayout(store.directory()).lock());
   ASSERT_TRUE(lock.ok()) << lock.status();
-  const Finished run = RunPrune(store, {"--keep-latest", "1", "--apply", "--wait=0"});
+  const Finished run = Prune(store, {"--keep-latest", "1", "--apply", "--wait=0"});
   EXPECT_EQ(run.exit_code, 11);
   EXPECT_THAT(run.out, AllOf(HasSubstr("steps 1, 2: not deleted: not answered yet; the request stays"),
                              HasSubstr("deleted 0 of 2")));
-  EXPECT_THAT(StepsLeft(store), ElementsAre(1, 2, 3));
+  EXPECT_THAT(Committed(store), ElementsAre(1, 2, 3));
 }
 
 TEST(DeletionRequest, IsAnsweredByTheNextTrainer) {
@@ -77,11 +63,11 @@ TEST(DeletionRequest, IsAnsweredByTheNextTrainer) {
   {
     const auto lock = storage::PosixFileSystem().TryLock(storage::StoreLayout(store.directory()).lock());
     ASSERT_TRUE(lock.ok()) << lock.status();
-    ASSERT_EQ(RunPrune(store, {"--keep-latest", "1", "--apply", "--wait=0"}).exit_code, 11);
+    ASSERT_EQ(Prune(store, {"--keep-latest", "1", "--apply", "--wait=0"}).exit_code, 11);
   }
   const auto trainer = store.OpenCheckpointer();
   ASSERT_TRUE(trainer->Tidy().ok());
-  EXPECT_THAT(StepsLeft(store), ElementsAre(3));
+  EXPECT_THAT(Committed(store), ElementsAre(3));
 }
 
 // Waits until a process has asked for `count` deletions.
@@ -98,13 +84,13 @@ TEST(DeletionRequest, IsCarriedOutByTheCommandOnceTheHolderEnds) {
   auto lock = storage::PosixFileSystem().TryLock(storage::StoreLayout(store.directory()).lock());
   ASSERT_TRUE(lock.ok()) << lock.status();
   Finished run;
-  std::thread command([&] { run = RunPrune(store, {"--keep-latest", "1", "--apply", kPatience}); });
+  std::thread command([&] { run = Prune(store, {"--keep-latest", "1", "--apply", kPatience}); });
   AwaitRequests(store, 2);
   lock->reset();
   command.join();
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("deleted 2 of 2"));
-  EXPECT_THAT(StepsLeft(store), ElementsAre(3));
+  EXPECT_THAT(Committed(store), ElementsAre(3));
   EXPECT_EQ(Occurrences(RunInspect({"journal", "--store", store.directory()}).out, "\n  answer\n"), 2u);
 }
 
@@ -121,7 +107,7 @@ TEST(DeletionRequest, IsWithdrawnOnCtrlC) {
   lock->reset();
   const auto trainer = store.OpenCheckpointer();
   ASSERT_TRUE(trainer->Tidy().ok());
-  EXPECT_THAT(StepsLeft(store), ElementsAre(1, 2, 3));
+  EXPECT_THAT(Committed(store), ElementsAre(1, 2, 3));
 }
 
 // The error of Ask for these steps, with a reason for each, in a process of its own.
@@ -162,7 +148,7 @@ TEST(DeletionRequest, IsWithdrawnWhereAnotherOneFails) {
   EXPECT_THAT(journal.out, HasSubstr("refused: \"withdrawn\"\n"));
   const auto trainer = store.OpenCheckpointer();
   ASSERT_TRUE(trainer->Tidy().ok());
-  EXPECT_THAT(StepsLeft(store), ElementsAre(1, 2, 3));
+  EXPECT_THAT(Committed(store), ElementsAre(1, 2, 3));
 }
 
 TEST(DeletionRequest, IsNamedByTheErrorIfItCannotBeWithdrawn) {

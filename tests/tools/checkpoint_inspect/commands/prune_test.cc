@@ -9,6 +9,7 @@
 #include "storage/store/store_layout.h"
 #include "tests/snapshot/observers.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
+#include "tests/tools/checkpoint_inspect/prune_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
 #include "tidemark/store_reader.h"
 
@@ -23,27 +24,12 @@ using testing::StartsWith;
 
 namespace fs = std::filesystem;
 
-std::vector<int64_t> Committed(const TestStore& store) {
-  std::vector<int64_t> steps;
-  const auto reader = StoreReader::Open(store.directory());
-  EXPECT_TRUE(reader.ok()) << reader.status();
-  for (const StepInfo& info : (*reader)->Steps()) {
-    if (info.state == StepState::kCommitted) steps.push_back(info.step);
-  }
-  return steps;
-}
-
 uint64_t ShardBytes(const TestStore& store) {
   uint64_t bytes = 0;
   for (const auto& entry : fs::recursive_directory_iterator(store.directory() + "/steps")) {
     if (entry.path().extension() == ".tmk") bytes += entry.file_size();
   }
   return bytes;
-}
-
-Finished Prune(const TestStore& store, std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), {"prune", "--store", store.directory()});
-  return RunInspect(arguments);
 }
 
 TEST(Prune, SaysWhatItWouldDoAndChangesNotOneByte) {
