@@ -279,7 +279,7 @@ absl::StatusOr<StoreFollower::Progress> StoreFollower::Try(const StepBacklog::St
     lease = *std::move(acquired);
   }
 
-  // Only now does nobody else evaluate the step, or delete it: what was true before the lease may not be any more.
+  // From now on no other process evaluates or deletes the step. So it is looked at again: it may have changed before.
   absl::StatusOr<Sight> looked = Look();
   if (!looked.ok()) return looked.status();
   if (*looked != Sight::kCurrent) return Progress::kBusy;

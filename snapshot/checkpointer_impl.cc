@@ -274,7 +274,7 @@ void AsyncCheckpointer::Impl::AwaitVerdicts(absl::Duration timeout) {
 
 RestoreWalk AsyncCheckpointer::Impl::NewRestoreWalk(const RestoreOptions& restore) {
   if (restore.healthy_only) {
-    // What of this process cannot be recorded now counts all the same, but only as long as the process lives.
+    // An own report that cannot be recorded now counts for this restore, and is lost if the process ends before it is.
     if (absl::Status looked = housekeeper->Flush(); !looked.ok()) {
       listeners.Warn(fmt::format("the newest reports may be missing: {}", std::string(looked.message())));
     }

@@ -50,9 +50,9 @@ class PendingReports {
   // is settled and its pending save has no holder.
   void BeginSave(const std::shared_ptr<const PendingSave>& pending_save, std::shared_ptr<const StepInfo> unsaved);
 
-  // The save of this number is settled. What waited for it can be recorded now, as of `attempt`, and so can what comes
-  // later. The same holds for kUnknown with an attempt: the step may be committed. What waited for a save that failed
-  // is returned, to be told so. `*notes` gets what was noted on the save.
+  // The save of this number has ended. Reports that waited for it, and later ones, can be recorded now, as reports on
+  // `attempt`; also if it ended in kUnknown and has an attempt, because the step may be committed. If the save failed,
+  // the reports that waited for it are returned, so that they can be given up. `*notes` gets the notes on the save.
   std::list<Report> EndSave(int64_t number, const absl::Status& status, const std::string& attempt,
                             std::vector<std::string>* notes);
 

@@ -160,9 +160,9 @@ absl::Status CheckList(FileSystem& files, const std::string& path) {
   return absl::OkStatus();
 }
 
-// Opens a database to read that may have a live writer. RocksDB reads the list of files first and then whatever logs it
-// finds: a table that is written in between takes a log along, of which nobody says that it is missing. So a database
-// counts as read if its list was the same before and after.
+// Opens a database to read that may have a live writer. RocksDB reads the list of files first, and then the logs that
+// it finds. If the writer makes a table of a log in between, it removes the log, and RocksDB does not notice that the
+// log is missing. So the database counts as read only if its list of files was the same before and after.
 absl::StatusOr<std::unique_ptr<rocksdb::DB>> OpenBesideWriter(
     FileSystem& files, const std::string& path, absl::FunctionRef<rocksdb::Status(rocksdb::DB**)> open) {
   constexpr int kTries = 20;

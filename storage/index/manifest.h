@@ -71,8 +71,7 @@ class Manifest : public StepCatalog {
   absl::StatusOr<std::vector<DeletionRecord>> Deletions() const override;
   absl::StatusOr<std::vector<DeletionRequestFact>> Requests() const override;
 
-  // Of one made by OpenReadOnly: kDataLoss if a log of the database is damaged. What stood behind that place is
-  // missing.
+  // After OpenReadOnly: kDataLoss if a log of the database is damaged. The records after the damage are missing.
   const absl::Status& log_damage() const;
 
   // Reads every block of every table of the database and compares it with its checksum.

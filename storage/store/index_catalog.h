@@ -1,5 +1,5 @@
-// IndexCatalog: the index as a StepCatalog whose failures nobody sees. The journal has all that the index says, so a
-// question that the index cannot answer is put to a catalog that is read from the journal.
+// IndexCatalog: the index as a StepCatalog whose failures its users do not see. The journal has all that the index has.
+// So where the index fails at a question, a catalog that is read from the journal answers it.
 
 #ifndef TIDEMARK_STORAGE_STORE_INDEX_CATALOG_H_
 #define TIDEMARK_STORAGE_STORE_INDEX_CATALOG_H_

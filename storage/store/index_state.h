@@ -34,7 +34,7 @@ absl::Status MarkIndexClosed(FileSystem& files, const std::string& folder, const
 // The index was found damaged: it is not believed any more.
 absl::Status MarkIndexDamaged(FileSystem& files, const std::string& folder);
 
-// Removes the index. What is left where the removal is cut short is not believed.
+// Removes the index, its state first: a removal that is cut short leaves files that no opening believes.
 absl::Status RemoveIndex(FileSystem& files, const std::string& folder);
 
 }  // namespace tidemark::storage

@@ -126,7 +126,7 @@ absl::Status Leftovers::FinishDeletions() {
                        .path = layout_.attempt(deletion.step, deletion.attempt),
                        .why = "it was deleted, or replaced by another attempt"};
     if (staying.contains(deletion.attempt)) {
-      // Of those that a step refers to, or somebody reads, there is nothing to be said.
+      // If a step refers to it, or a process reads it, there is nothing to say.
       if (found_.warnings.empty()) continue;
       change.kind = StoreChange::Kind::kLeftAlone;
       change.why += "; " + found_.warnings.front();

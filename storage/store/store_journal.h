@@ -168,7 +168,7 @@ class StoreJournal {
   Following now_ ABSL_GUARDED_BY(mutex_);                        // what is asked
   bool collects_news_ ABSL_GUARDED_BY(mutex_) = false;
   EntryNumber heard_ ABSL_GUARDED_BY(mutex_) = 0;  // entries up to here are in news_, or are no news
-  // Of an own entry of which it is not known whether it is there.
+  // The id of this process's entry whose append ended in kUnknown.
   std::optional<EntryId> unknown_ ABSL_GUARDED_BY(mutex_);
   std::vector<Fact> news_ ABSL_GUARDED_BY(mutex_);
   FileId index_folder_ ABSL_GUARDED_BY(mutex_);  // as it was opened

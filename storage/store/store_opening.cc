@@ -90,9 +90,10 @@ absl::Status Store::SetUp() {
   absl::StatusOr<bool> old = false;
   if (may_be_old) old = IsOfFirstFormat(files_, layout_);
   if (!old.ok()) return old.status();
-  // Means nothing, and a full disk has room for the journal then.
+  // No version reads the reserve. Its removal makes room for the journal on a full disk.
   if (*old) RemoveTree(files_, layout_.reserve()).IgnoreError();
-  // Before a conversion, also one that fails: what an older library wrote behind it would be lost.
+  // The format is written before the conversion. Else an older library could write to the store after a conversion,
+  // also after one that failed, and that would be lost.
   if (identity->format < kStoreFormat) {
     if (identity->id && !identity->written.ok()) {
       options_.warn(fmt::format("store.json was rewritten from the index or the shards: {}",
@@ -120,7 +121,7 @@ absl::Status Store::MakeJournalAnew(const absl::Status& why) {
   return status.ok() ? OpenJournal() : status;
 }
 
-// kDataLoss: an entry is damaged that the index has applied, so nobody else can read the journal.
+// kDataLoss: an entry that the index has applied is damaged, so readers without the index cannot read the journal.
 absl::Status Store::CheckJournal() {
   const absl::StatusOr<std::unique_ptr<StoreJournal>> whole =
       StoreJournal::Open(files_, layout_, id_, {.warn = options_.warn});

@@ -42,8 +42,8 @@ class DisorderedDisk::DisorderedFile final : public File {
   absl::Status SyncData() override {
     return disk_.Do(Operation::kSyncData, path(), [synced = synced_] { return synced->file->SyncData(); });
   }
-  // What is delayed may still need it; it is closed when nobody does. A file that is written over is locked so long,
-  // and a sync that is delayed must not keep others from reading it.
+  // A delayed operation may still need the file, so the last user closes it. A file that is written over is locked
+  // until then, and a delayed sync must not keep others from reading it.
   absl::Status Close() override {
     if (!rewrites_ || synced_.use_count() == 1) return absl::OkStatus();
     const std::weak_ptr<File> writing = other_;

@@ -193,8 +193,8 @@ Scenario Repair() {
                 const storage::StoreLayout layout(kStore);
                 const auto highest = Entries(files).Highest();
                 Require(highest.status());
-                RemoveEntriesAfter(files, *highest - 2);  // of which the index knows
-                DamageEntry(files, 1, "model.weight");    // which nobody shares, unlike other chunks there: it stays
+                RemoveEntriesAfter(files, *highest - 2);  // the index has them
+                DamageEntry(files, 1, "model.weight");    // no other step shares it, unlike other chunks there: it stays
                 DamageEntry(files, 2, "model.weight");    // it goes to quarantine
                 FlipByte(files, ShardOf(files, 4), 0);    // its header
                 DamageEntry(files, 5, "model.weight");

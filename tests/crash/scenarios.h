@@ -12,19 +12,19 @@ namespace tidemark::crash {
 Scenario OpenEmpty();               // an empty directory becomes a store, and gets its first step
 Scenario SaveSteps();               // steps that share chunks
 Scenario CrossFolders();            // the same, where the journal goes on in its next folder
-Scenario Overwrite();               // of steps, one of which another one refers to; over the file of a replaced one
+Scenario Overwrite();               // of steps, also one that another refers to; over the file of a replaced one
 Scenario ReportMetrics();           // by the trainer and by workers
 Scenario PinSteps();                // and tag them, move a tag, unpin them, and overwrite a pinned one
 Scenario AskAsTool();               // pins, unpins and deletions of a tool, before and behind others of the same step
 Scenario Retain();                  // retention deletes steps, with and without others that refer to them
 Scenario RetainLeased();            // steps that an evaluator holds outlive their time, and go when it is done
 Scenario RetainOnAFullDisk();       // deletions that need no room make some
-Scenario RebuildWithTheIndex();     // the journal has lost its end, of which the index knows
+Scenario RebuildWithTheIndex();     // the journal has lost its end, and the index has it
 Scenario RebuildWithoutJournal();   // the journal is gone, and the index knows all of it
 Scenario RebuildFromShards();       // neither can be read
 Scenario Sweep();                   // a kill has left attempts that are complete, incomplete and damaged
 Scenario Repair();                  // of a store with damaged steps, leftovers, and a journal that cannot be read
-Scenario SaveOnAFailingDisk();      // attempts that are given up, and commits of which nobody knows what became
+Scenario SaveOnAFailingDisk();      // attempts that are given up, and commits that end in kUnknown
 Scenario DeleteAfterFailedSaves();  // of the steps at which they were, or of their pins
 Scenario GoBack();                  // a run discards steps, committed ones and unfinished ones, and saves them anew
 Scenario LiveAtRandom(uint64_t seed);  // some of all this, in any order

@@ -257,7 +257,7 @@ void Stage::AskToDelete(int64_t step) {
                                              .step = step,
                                              .attempt = storage::ToHex(attempt->bytes),
                                              .reason = "asked for",
-                                             .asker = "somebody",
+                                             .asker = "a test",
                                              .asked = absl::FromUnixSeconds(1'800'000'000 + asked_)};
   Append([&](const storage::StepCatalog& catalog) { return DeletionRequestFacts(catalog, request); });
 }

@@ -65,7 +65,7 @@ class Stage {
   void ExpectGone(const std::vector<int64_t>& going);
   // A save that is refused: nothing of it is there, now or later.
   void SaveInVain(int64_t step, int64_t content);
-  // A save of which it is not known whether it is committed.
+  // A save that ends in kUnknown.
   void SaveIntoTheUnknown(int64_t step, int64_t content);
   // Of a metric "score", by the trainer.
   void Report(int64_t step, const std::string& evaluator, double value);

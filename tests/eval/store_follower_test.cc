@@ -80,7 +80,7 @@ TEST_F(StoreFollowerTest, EvaluatesEachStepOnce) {
   OpenStore();
   CommitStep(10);
   ASSERT_THAT(Run(), IsOk());
-  EXPECT_EQ(Run()->evaluated, 0) << "nobody has taken in its report";
+  EXPECT_EQ(Run()->evaluated, 0) << "no trainer has taken in its report";
   RowOf(10);
   EXPECT_EQ(Run()->evaluated, 0) << "it has been taken in";
   CommitStep(20);
@@ -200,7 +200,7 @@ TEST_F(StoreFollowerTest, LeavesTheReportOfAnotherWorkerWhereItsOwnEvaluationFai
   EXPECT_EQ(RowOf(1).metrics, (Metrics{{"value", 7}}));
 }
 
-// Whether a trainer holds the store or not: nobody takes anything in.
+// Whether a trainer holds the store or not.
 TEST_F(StoreFollowerTest, ItsReportIsSeenByEveryReaderAtOnce) {
   OpenStore();
   for (int64_t step : {10, 20}) CommitStep(step);

@@ -39,7 +39,7 @@ inline storage::FailingFileSystem::Rule NoRoomForEntries() {
   };
 }
 
-// Of the store, which nobody holds. The shards are all that is left then.
+// No process may hold the store. The shards are left then.
 inline void LoseJournalAndIndex(const std::string& store) {
   std::filesystem::remove_all(store + "/journal");
   std::filesystem::remove_all(store + "/index");

@@ -67,7 +67,7 @@ class OtherProcess {
     });
   }
 
-  // Asks whoever holds the store to delete the step.
+  // Asks the process that holds the store to delete the step.
   absl::Status AskToDelete(int64_t step, std::string_view reason) const {
     return Append(step, [&](const storage::StepCatalog& catalog, const StepInfo& info) {
       return storage::DeletionRequestFacts(catalog, {.id = storage::ToHex(storage::RandomBytes16()),
@@ -79,7 +79,7 @@ class OtherProcess {
     });
   }
 
-  // Those that nobody has answered.
+  // Requests without an answer.
   size_t OpenRequests() const {
     const auto journal = Open();
     EXPECT_THAT(journal, storage::IsOk());

@@ -111,7 +111,7 @@ TEST_F(HousekeeperRetentionTest, DeletesNothingForAFunctionThatRetentionCalls) {
   EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(1, 2));
 }
 
-// A restore begins while it looks for requests: what it may let go only afterwards it lets go afterwards.
+// A restore begins while it looks for requests. It deletes nothing until the restore has ended.
 TEST_F(HousekeeperRetentionTest, TidiesOnceARestoreThatBeganMeanwhileIsDone) {
   absl::Notification listing, restoring;
   auto checkpointer = Open({.retention = {.max_to_keep = 1}});

@@ -420,7 +420,7 @@ TEST_F(HousekeeperTest, LooksForReportsInEveryInterval) {
   ASSERT_THAT(SaveStep(*checkpointer, 1), IsOk());
   ASSERT_THAT(checkpointer->Tidy(), IsOk());
   ASSERT_THAT(other_.Report(1, {.evaluator = "validation"}), IsOk());
-  told.WaitForNotification();  // nobody asks for a round
+  told.WaitForNotification();  // no call asks for a round
 }
 
 TEST_F(HousekeeperTest, CountsAStepOnceThatTwoWorkersOfOneNameHaveEvaluated) {

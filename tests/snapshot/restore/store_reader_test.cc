@@ -326,7 +326,7 @@ class EvaluatedStoreTest : public StoreReaderTest {
     reader_ = *StoreReader::Open(store_);
   }
 
-  // By a worker; nobody holds the store.
+  // By a worker; no process holds the store.
   void Report(int64_t step, Evaluation evaluation) {
     ASSERT_THAT(OtherProcess(store_).Report(step, std::move(evaluation)), IsOk());
   }

@@ -154,7 +154,7 @@ class SimulatedDisk final : public FileSystem {
   absl::flat_hash_map<std::pair<uint64_t, uint64_t>, Claims> claims_ ABSL_GUARDED_BY(mutex_);  // by client and node
   absl::flat_hash_map<uint64_t, size_t> failed_syncs_ ABSL_GUARDED_BY(mutex_);                 // by node, how often
   absl::flat_hash_set<uint64_t> unsynced_files_ ABSL_GUARDED_BY(mutex_);                       // nodes
-  absl::flat_hash_set<uint64_t> doubtful_files_ ABSL_GUARDED_BY(mutex_);  // nodes of which no sync covers all
+  absl::flat_hash_set<uint64_t> doubtful_files_ ABSL_GUARDED_BY(mutex_);  // nodes that no sync covers wholly
 };
 
 }  // namespace tidemark::storage

@@ -18,7 +18,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-// A store with steps 1 to 3, of which 2 is damaged and 1 is pinned.
+// A store with steps 1 to 3: 1 is pinned, 2 is damaged.
 class RepairJournalTest : public RepairTest {
  protected:
   void SetUp() override {

@@ -41,7 +41,7 @@ struct SharedAttempt {
   int64_t value = 0;
 };
 
-// What somebody has asked for.
+// What a client has asked for.
 struct Asked {
   enum class Kind { kCommit, kDelete, kPin, kUnpin, kReport };
   Kind kind = Kind::kCommit;
@@ -137,7 +137,7 @@ class SharedStoreOracle {
       const SharedAttempt& attempt = (*found)->attempt;
       const auto [is_deleted, may_be_deleted] = IsDeleted(attempt);
       if (info.state == StepState::kDeleted) {
-        ASSERT_TRUE(may_be_deleted) << "nobody has deleted it";
+        ASSERT_TRUE(may_be_deleted) << "no client has deleted it";
         continue;
       }
       ASSERT_EQ(info.state, StepState::kCommitted);

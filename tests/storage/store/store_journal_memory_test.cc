@@ -56,7 +56,7 @@ class StoreJournalMemoryTest : public testing::Test {
     return journal.Change([&](const StepCatalog& catalog) { return PinFacts(catalog, step, note, std::nullopt); });
   }
 
-  // What the journal says, by whoever reads all of it.
+  // Compares with a catalog that is read from the whole journal.
   bool SaysWhatTheJournalSays(StoreJournal& journal) {
     const absl::StatusOr<bool> same = SaysTheSame(journal.catalog(), Open(/*holder=*/false)->catalog());
     EXPECT_THAT(same, IsOk());

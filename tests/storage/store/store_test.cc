@@ -287,7 +287,7 @@ TEST_F(StoreTest, RemovesTheFilesOfACommitThatHasFailed) {
   EXPECT_THAT(Folders(), ElementsAre(NameOf(next)));
 }
 
-// Of which it is not known whether it survives a power loss.
+// The commit ends in kUnknown.
 TEST_F(StoreTest, KeepsTheFilesOfACommitThatMayHaveHappened) {
   FailingFileSystem files(PosixFileSystem());
   auto store = OpenStore(directory_.path(), &warnings_, files);

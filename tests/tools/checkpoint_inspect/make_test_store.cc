@@ -3,7 +3,7 @@
 //   make_test_store sound|mixed|rebuilt DIRECTORY
 //
 // sound: three committed steps with metrics, the last of which refers to the one before. mixed: a step in each state,
-// evaluated in each way, one with damage that nobody has found yet, and a save that was cut short. rebuilt: sound ones,
+// evaluated in each way, one with damage that is not found yet, and a save that was cut short. rebuilt: sound ones,
 // and a journal that cannot be read. DIRECTORY must not be there.
 
 #include <cstdio>

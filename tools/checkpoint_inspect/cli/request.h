@@ -44,10 +44,10 @@ struct Answer {
   std::string reason;  // why it is not kDone
 };
 
-// One answer for each request. Pins and tags are recorded at once, whoever holds the store, and all of one call or
-// none: if one is refused, all are. Steps are deleted by this process if the store's lock can be had. If another
-// process holds the store, it is asked to, and this one waits up to `wait` for its answers; it takes the store itself
-// if that is released meanwhile. The reader has been refreshed when this returns.
+// One answer for each request. Pins and tags are recorded at once, also if another process holds the store. All of one
+// call are recorded or none: if one is refused, all are. Steps are deleted by this process if it can take the store's
+// lock. Else it asks the process that holds the store, and waits up to `wait` for the answers. If the lock becomes free
+// meanwhile, it deletes them itself. The reader has been refreshed when this returns.
 //
 // kPermissionDenied: the store is another user's. kInvalidArgument: a text is too long. kCancelled: interrupted.
 // kDataLoss: the journal cannot be read, which is for a repair. After any error what the holder had not answered is

@@ -153,7 +153,7 @@ TEST_F(ConvertTest, TakesInRequestsInTheOrderInWhichTheyWereMade) {
   EXPECT_THAT(InfoOf(*store, 6).tags, ElementsAre("second"));
   EXPECT_FALSE(InfoOf(*store, 20).pinned);
   EXPECT_THAT(InfoOf(*store, 20).tags, IsEmpty());
-  EXPECT_THAT(warnings_, Contains(HasSubstr("request of somebody to pin step 6 is dropped")));
+  EXPECT_THAT(warnings_, Contains(HasSubstr("request of a test to pin step 6 is dropped")));
   EXPECT_THAT(warnings_, Contains(HasSubstr("a request is dropped: /store/inbox/request-")));
 }
 
@@ -250,7 +250,7 @@ TEST_F(ConvertTest, AnAttemptThatIsLeasedMeanwhileGoesLater) {
   CutShort(unfinished);
   const std::string lease = kLayout.leases() + "/" + LeaseFileName(unfinished.attempt, "validation");
   ASSERT_THAT(disk_.CreateDirectory(kLayout.leases()), IsOk());
-  // Of another machine, of which it is not known whether the reader is alive.
+  // From another machine, so it is not known whether the reader is alive.
   PutFile(disk_, lease,
           EncodeLeaseNote({.step = 70,
                            .attempt = unfinished.attempt,

@@ -144,7 +144,7 @@ class ConvertTest : public testing::Test {
     return store.ok() ? *std::move(store) : nullptr;
   }
 
-  // A whole attempt at the step, of which the manifest knows nothing.
+  // A whole attempt at the step that the manifest does not have.
   ShardIdentity WriteAttempt(int64_t step, int64_t value, uint64_t sequence, AttemptId attempt = {RandomBytes16()}) {
     const ShardIdentity identity{
         .store = *ReadStoreIdentity(disk_, kLayout), .step = step, .attempt = attempt, .sequence = sequence};
@@ -181,7 +181,7 @@ class ConvertTest : public testing::Test {
                                            .step = about.step,
                                            .attempt = about.attempt,
                                            .text = std::move(text),
-                                           .asker = "somebody",
+                                           .asker = "a test",
                                            .asked = absl::FromUnixSeconds(second)});
     ASSERT_THAT(bytes, IsOk());
     PutFile(disk_, InboxPath(kLayout, RequestFileName(about, *bytes)), *bytes);
