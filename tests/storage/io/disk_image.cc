@@ -26,7 +26,7 @@ const FileContents& NoContents() {
 using PathVisitor = std::function<void(const std::string& path, uint64_t number, const DiskImage::Node& node)>;
 
 void Walk(const DiskImage& image, uint64_t directory, const std::string& path, const PathVisitor& visit) {
-  for (const auto& [name, number] : image.nodes.at(directory).names) {
+  for (const auto& [name, number] : *image.nodes.at(directory).names) {
     const DiskImage::Node& node = image.nodes.at(number);
     const std::string below = path + "/" + name;
     visit(below, number, node);
@@ -36,8 +36,8 @@ void Walk(const DiskImage& image, uint64_t directory, const std::string& path, c
 
 void HashDirectory(const DiskImage& image, uint64_t directory, std::vector<uint64_t>& words) {
   const DiskImage::Node& node = image.nodes.at(directory);
-  words.push_back(node.names.size());
-  for (const auto& [name, number] : node.names) {
+  words.push_back(node.names->size());
+  for (const auto& [name, number] : *node.names) {
     const DiskImage::Node& child = image.nodes.at(number);
     words.push_back(XXH3_64bits_withSeed(name.data(), name.size(), static_cast<XXH64_hash_t>(child.type)));
     if (child.type == FileType::kDirectory) {
@@ -50,10 +50,43 @@ void HashDirectory(const DiskImage& image, uint64_t directory, std::vector<uint6
 
 void Reach(const DiskImage& image, uint64_t number, std::set<uint64_t>& reached) {
   reached.insert(number);
-  for (const auto& [name, child] : image.nodes.at(number).names) Reach(image, child, reached);
+  for (const auto& [name, child] : *image.nodes.at(number).names) Reach(image, child, reached);
 }
 
 }  // namespace
+
+const DirectoryNames::Map& DirectoryNames::operator*() const {
+  static const Map& none = *new Map;
+  return names_ == nullptr ? none : *names_;
+}
+
+DirectoryNames::Map& DirectoryNames::Edit() {
+  if (names_ == nullptr || names_.use_count() > 1) names_ = std::make_shared<Map>(**this);
+  return *names_;
+}
+
+const DiskNode* DiskNodes::Find(uint64_t number) const {
+  const auto found = std::lower_bound(entries_.begin(), entries_.end(), number,
+                                      [](const Entry& entry, uint64_t wanted) { return entry.first < wanted; });
+  return found == entries_.end() || found->first != number ? nullptr : &found->second;
+}
+
+const DiskNode& DiskNodes::at(uint64_t number) const {
+  const DiskNode* const node = Find(number);
+  Check(node != nullptr, "a disk has no node of that number");
+  return *node;
+}
+
+DiskNode& DiskNodes::operator[](uint64_t number) {
+  const auto place = std::lower_bound(entries_.begin(), entries_.end(), number,
+                                      [](const Entry& entry, uint64_t wanted) { return entry.first < wanted; });
+  if (place != entries_.end() && place->first == number) return place->second;
+  return entries_.emplace(place, number, DiskNode{})->second;
+}
+
+void DiskNodes::RemoveIf(const std::function<bool(uint64_t)>& goes) {
+  std::erase_if(entries_, [&](const Entry& entry) { return goes(entry.first); });
+}
 
 size_t FileContents::Read(uint64_t offset, std::span<std::byte> out) const {
   if (offset >= size_) return 0;
@@ -164,7 +197,7 @@ void DiskImage::RemoveOrphans() {
   std::set<uint64_t> reached;
   Reach(*this, kRoot, reached);
   if (reached.size() == nodes.size()) return;
-  std::erase_if(nodes, [&](const auto& entry) { return !reached.contains(entry.first); });
+  nodes.RemoveIf([&](uint64_t number) { return !reached.contains(number); });
 }
 
 void ImageEditor::Apply(const DiskOperation& operation, uint64_t lost_sectors) {
@@ -217,7 +250,7 @@ const FileContents& ImageEditor::contents(uint64_t number) const {
 size_t ImageEditor::NamesOf(uint64_t number) const {
   size_t names = 0;
   for (const auto& [directory, node] : image_.nodes) {
-    for (const auto& [name, named] : node.names) names += named == number ? 1 : 0;
+    for (const auto& [name, named] : *node.names) names += named == number ? 1 : 0;
   }
   return names;
 }
@@ -228,16 +261,22 @@ const DiskImage& ImageEditor::image() {
   return image_;
 }
 
+DiskImage ImageEditor::Take() {
+  image();
+  return std::move(image_);
+}
+
 void ImageEditor::Name(uint64_t directory, const std::string& name, uint64_t node) {
-  image_.nodes.at(directory).names[name] = node;
+  image_.nodes.at(directory).names.Edit()[name] = node;
 }
 
 void ImageEditor::Unname(uint64_t directory, const std::string& name) {
-  image_.nodes.at(directory).names.erase(name);
+  DirectoryNames& names = image_.nodes.at(directory).names;
+  if (names->contains(name)) names.Edit().erase(name);
 }
 
 void ImageEditor::Rename(const DiskOperation& operation) {
-  const std::map<std::string, uint64_t>& names = image_.nodes.at(operation.parent).names;
+  const DirectoryNames::Map& names = *image_.nodes.at(operation.parent).names;
   const auto found = names.find(operation.name);
   // An earlier rename of the node was lost: it still has the name from before that, wherever that is.
   const bool has_it = found != names.end() && found->second == operation.node;
@@ -247,7 +286,10 @@ void ImageEditor::Rename(const DiskOperation& operation) {
   }
   if (!has_it) {
     for (auto& [number, directory] : image_.nodes) {
-      std::erase_if(directory.names, [&](const auto& entry) { return entry.second == operation.node; });
+      const auto is_it = [&](const auto& entry) { return entry.second == operation.node; };
+      if (std::any_of(directory.names->begin(), directory.names->end(), is_it)) {
+        std::erase_if(directory.names.Edit(), is_it);
+      }
     }
   }
   Unname(operation.parent, operation.name);

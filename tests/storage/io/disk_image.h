@@ -6,12 +6,15 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
@@ -58,16 +61,66 @@ class FileContents {
   mutable std::atomic<uint64_t> hash_{0};  // 0: not known
 };
 
-// Files and directories as a boot finds them. A value; copies share the contents of files until they are changed.
+// The nodes in a directory by name. A value; copies share it until one of them is edited. Thread-compatible.
+class DirectoryNames {
+ public:
+  using Map = std::map<std::string, uint64_t>;
+
+  DirectoryNames() = default;
+  DirectoryNames(std::initializer_list<Map::value_type> names) : names_(std::make_shared<Map>(names)) {}
+
+  const Map& operator*() const;
+  const Map* operator->() const { return &**this; }
+  // To change this copy alone. Not to be kept: a later copy shares what it returns.
+  Map& Edit();
+
+ private:
+  std::shared_ptr<Map> names_;  // null: none
+};
+
+struct DiskNode {
+  FileType type = FileType::kDirectory;       // kOther: what nothing can be done with but to move and remove it
+  std::shared_ptr<const FileContents> bytes;  // of a file; null: it is empty
+  DirectoryNames names;                       // of a directory; all the nodes exist
+
+  uint64_t Size() const { return bytes == nullptr ? 0 : bytes->size(); }
+};
+
+// The nodes of a disk by number, in order. In one piece of memory, because a test makes an image for each of tens of
+// thousands of crashes: copies of a tree of nodes took most of its time. Thread-compatible.
+class DiskNodes {
+ public:
+  using Entry = std::pair<uint64_t, DiskNode>;
+
+  DiskNodes(std::initializer_list<Entry> entries) : entries_(entries) {}
+
+  size_t size() const { return entries_.size(); }
+  auto begin() { return entries_.begin(); }
+  auto end() { return entries_.end(); }
+  auto begin() const { return entries_.begin(); }
+  auto end() const { return entries_.end(); }
+  const Entry& back() const { return entries_.back(); }
+
+  // Null: there is none. What it returns is good until a node is added or removed.
+  const DiskNode* Find(uint64_t number) const;
+  // Precondition: it is there.
+  const DiskNode& at(uint64_t number) const;
+  DiskNode& at(uint64_t number) { return const_cast<DiskNode&>(std::as_const(*this).at(number)); }
+  // Adds it where it is not there.
+  DiskNode& operator[](uint64_t number);
+
+  void RemoveIf(const std::function<bool(uint64_t)>& goes);
+
+ private:
+  std::vector<Entry> entries_;
+};
+
+// Files and directories as a boot finds them. A value; copies share the contents of files and of directories until they
+// are changed.
 struct DiskImage {
   static constexpr uint64_t kRoot = 1;
-  struct Node {
-    FileType type = FileType::kDirectory;       // kOther: what nothing can be done with but to move and remove it
-    std::shared_ptr<const FileContents> bytes;  // of a file; null: it is empty
-    std::map<std::string, uint64_t> names;      // of a directory: the nodes by name; all of them exist
-    uint64_t Size() const { return bytes == nullptr ? 0 : bytes->size(); }
-  };
-  std::map<uint64_t, Node> nodes = {{kRoot, Node{}}};
+  using Node = DiskNode;
+  DiskNodes nodes = {{kRoot, Node{}}};
   // How many operations there were on this disk, in all its boots and whether or not they have survived: no number of a
   // node is given twice.
   uint64_t time = 0;
@@ -106,6 +159,8 @@ class ImageEditor {
 
   // As it is now.
   const DiskImage& image();
+  // The same of an editor that is not used any more.
+  DiskImage Take();
   // Of a file, whatever was written to it.
   void Set(uint64_t number, std::shared_ptr<const FileContents> contents) {
     image_.nodes.at(number).bytes = std::move(contents);

@@ -92,8 +92,8 @@ TEST(DiskImage, FingerprintIsOfPathsAndContents) {
   EXPECT_NE(emptied.Fingerprint(), fingerprint) << "types count";
   // "/d/x", "/y" against "/d", "/x", "/y": the order of names is the same.
   DiskImage flat = ImageOf("1");
-  flat.nodes[2].names.clear();
-  flat.nodes[DiskImage::kRoot].names["x"] = 3;
+  flat.nodes[2].names = {};
+  flat.nodes[DiskImage::kRoot].names.Edit()["x"] = 3;
   EXPECT_NE(flat.Fingerprint(), fingerprint);
 }
 
@@ -114,7 +114,7 @@ TEST(DiskImage, CopiesShareContentsUntilTheyAreChanged) {
 TEST(DiskImage, IsExportedForAPersonToLookAt) {
   const TestDirectory directory;
   DiskImage image = ImageOf(std::string("a\0b", 3));
-  image.nodes[2].names["z"] = 9;
+  image.nodes[2].names.Edit()["z"] = 9;
   image.nodes[9] = {.type = FileType::kOther};
   EXPECT_THAT(image.Contents(), UnorderedElementsAre(Pair("/d/", ""), Pair("/d/x", std::string("a\0b", 3)),
                                                      Pair("/d/z", ""), Pair("/y", "")));

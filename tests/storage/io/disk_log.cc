@@ -18,7 +18,7 @@ class Settlement {
  public:
   Settlement(const DiskImage& boot, std::vector<DiskOperation>& operations) : operations_(operations) {
     for (const auto& [number, node] : boot.nodes) {
-      for (const auto& [name, named] : node.names) ++objects_[named].names;
+      for (const auto& [name, named] : *node.names) ++objects_[named].names;
     }
   }
 
@@ -189,7 +189,7 @@ DiskImage DiskLog::StateAfter(size_t prefix, const std::vector<LostOperation>& l
     ++next;
   }
   Check(next == lost.end(), "operations are lost out of order, or have not happened yet");
-  return editor.image();
+  return editor.Take();
 }
 
 }  // namespace tidemark::storage

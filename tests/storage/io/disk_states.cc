@@ -53,7 +53,7 @@ DiskImage DiskStates::After(size_t prefix, const std::vector<LostOperation>& los
     if (history.operations.front() >= prefix) continue;
     editor.Set(node, ContentsOf(node, history, lost_of_files[node]));
   }
-  return editor.image();
+  return editor.Take();
 }
 
 void DiskStates::GoTo(size_t prefix) {
@@ -61,9 +61,9 @@ void DiskStates::GoTo(size_t prefix) {
     names_ = ImageEditor(log_.boot);
     settled_ = 0;
     for (auto& [node, history] : files_) {
-      const auto booted = log_.boot.nodes.find(node);
+      const DiskNode* const booted = log_.boot.nodes.Find(node);
       history.done = 0;
-      history.contents = booted == log_.boot.nodes.end() ? nullptr : booted->second.bytes;
+      history.contents = booted == nullptr ? nullptr : booted->bytes;
     }
   }
   prefix_ = prefix;
@@ -105,10 +105,9 @@ DiskStates::Contents DiskStates::ContentsOf(uint64_t node, History& history, con
 
 DiskStates::Contents DiskStates::Without(History& history, size_t count, const std::vector<LostOperation>& lost) {
   const uint64_t node = log_.operations[history.operations.front()].node;
-  const auto booted = log_.boot.nodes.find(node);
-  auto contents = booted == log_.boot.nodes.end() || booted->second.bytes == nullptr
-                      ? std::make_shared<FileContents>()
-                      : std::make_shared<FileContents>(*booted->second.bytes);
+  const DiskNode* const booted = log_.boot.nodes.Find(node);
+  auto contents = booted == nullptr || booted->bytes == nullptr ? std::make_shared<FileContents>()
+                                                                : std::make_shared<FileContents>(*booted->bytes);
   auto next = lost.begin();
   for (size_t i = 0; i < count; ++i) {
     const size_t index = history.operations[i];

@@ -143,7 +143,7 @@ SimulatedDisk::SimulatedDisk(DiskImage image, const DiskImage& boot)
         image.RemoveOrphans();
         return image;
       }()) {
-  next_node_ = std::max(image.nodes.rbegin()->first, DiskImage::kRoot + image.time) + 1;
+  next_node_ = std::max(image.nodes.back().first, DiskImage::kRoot + image.time) + 1;
   log_.boot = std::move(image);
 }
 
@@ -200,7 +200,7 @@ SimulatedDisk::Place SimulatedDisk::Resolve(const std::string& path) const {
       place.type = FileType::kDirectory;
       continue;
     }
-    const auto& names = disk_.node(place.parent()).names;
+    const auto& names = *disk_.node(place.parent()).names;
     const auto found = names.find(place.name);
     place.node = found == names.end() ? 0 : found->second;
     place.type = place.node == 0 ? FileType::kOther : disk_.node(place.node).type;
@@ -306,7 +306,7 @@ absl::StatusOr<std::vector<DirectoryEntry>> SimulatedDisk::ListDirectory(const s
   const Place place = FindDirectory(path);
   if (place.error != 0) return ErrnoStatus(place.error, "open directory", path);
   std::vector<DirectoryEntry> entries;
-  for (const auto& [name, node] : disk_.node(place.node).names) {
+  for (const auto& [name, node] : *disk_.node(place.node).names) {
     entries.push_back({.name = name, .type = disk_.node(node).type});
   }
   return entries;
@@ -379,7 +379,7 @@ int SimulatedDisk::RenameError(const Place& from, const Place& to) const {
   if (to.node == 0 || to.node == from.node) return 0;
   if (directory && to.type != FileType::kDirectory) return ENOTDIR;
   if (!directory && to.type == FileType::kDirectory) return EISDIR;
-  return disk_.node(to.node).names.empty() ? 0 : ENOTEMPTY;
+  return disk_.node(to.node).names->empty() ? 0 : ENOTEMPTY;
 }
 
 absl::Status SimulatedDisk::NameFile(const std::string& from, const std::string& to, Naming naming) {
@@ -422,7 +422,7 @@ absl::Status SimulatedDisk::RemoveDirectory(const std::string& path) {
   absl::MutexLock lock(&mutex_);
   const Place place = FindDirectory(path);
   int error = place.error;
-  if (error == 0 && !disk_.node(place.node).names.empty()) error = ENOTEMPTY;
+  if (error == 0 && !disk_.node(place.node).names->empty()) error = ENOTEMPTY;
   if (error == 0 && place.name.empty()) error = EBUSY;
   if (error != 0) return ErrnoStatus(error, "remove directory", path);
   RemoveName(place, path);
