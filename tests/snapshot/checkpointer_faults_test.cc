@@ -76,7 +76,7 @@ TEST_F(CheckpointerFaultsTest, ASaveFailsCleanlyOrSucceeds) {
        .prepare =
            [&] {
              UseKept();
-             checkpointer_ = Open();
+             checkpointer_ = OpenAtRest();
            },
        .act = [&] { return Save(*checkpointer_, 2, 2); },
        .check =
@@ -97,7 +97,7 @@ TEST_F(CheckpointerFaultsTest, AnOverwriteLeavesTheOldContentsOrTheNew) {
        .prepare =
            [&] {
              UseKept();
-             checkpointer_ = Open();
+             checkpointer_ = OpenAtRest();
            },
        .act = [&] { return Save(*checkpointer_, 1, 5, {.overwrite = true}); },
        .check =
@@ -116,7 +116,7 @@ TEST_F(CheckpointerFaultsTest, ASaveThatIsClosedOnAFailingDiskLeavesASoundStore)
                .prepare =
                    [&] {
                      UseKept();
-                     checkpointer_ = Open();
+                     checkpointer_ = OpenAtRest();
                    },
                .act =
                    [&] {
@@ -168,7 +168,7 @@ TEST_F(CheckpointerFaultsTest, AClosingLosesNothing) {
                .prepare =
                    [&] {
                      UseKept();
-                     checkpointer_ = Open();
+                     checkpointer_ = OpenAtRest();
                      ASSERT_THAT(Save(*checkpointer_, 2, 2), IsOk());
                    },
                .act =
@@ -192,7 +192,7 @@ TEST_F(CheckpointerFaultsTest, ARestoreIsExactOrSaysWhatFailedAndMarksNothing) {
                                     .prepare =
                                         [&] {
                                           UseKept();
-                                          checkpointer_ = Open();
+                                          checkpointer_ = OpenAtRest();
                                         },
                                     .act = [&]() -> absl::Status {
                                       trainer_.SetTo(-7);

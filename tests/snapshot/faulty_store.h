@@ -55,6 +55,15 @@ class FaultyStoreTest : public testing::Test {
     return checkpointer.ok() ? *std::move(checkpointer) : nullptr;
   }
 
+  // Where what the housekeeper does after an opening is done: the calls of a sweep are then those of what it tries alone,
+  // and about the same in each run.
+  std::unique_ptr<AsyncCheckpointer> OpenAtRest() {
+    auto checkpointer = Open();
+    if (checkpointer == nullptr) return nullptr;
+    EXPECT_THAT(checkpointer->Tidy(), storage::IsOk());
+    return checkpointer;
+  }
+
   // The trainer, set to `contents`, saves; returns when the step's fate is known.
   absl::Status Save(AsyncCheckpointer& checkpointer, int64_t step, int64_t contents, SaveOptions options = {}) {
     trainer_.SetTo(contents);

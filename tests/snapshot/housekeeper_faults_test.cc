@@ -70,7 +70,7 @@ TEST_F(HousekeeperFaultsTest, AMetricIsRecordedOnceTheDiskTakesIt) {
                                     .prepare =
                                         [&] {
                                           UseKept();
-                                          checkpointer_ = Open();
+                                          checkpointer_ = OpenAtRest();
                                         },
                                     .act =
                                         [&] {
@@ -97,7 +97,7 @@ TEST_F(HousekeeperFaultsTest, AMetricIsLostOnAFailingDiskOnlyIfThatIsSaid) {
                .prepare =
                    [&] {
                      UseKept();
-                     checkpointer_ = Open();
+                     checkpointer_ = OpenAtRest();
                    },
                .act =
                    [&] {
@@ -213,7 +213,7 @@ TEST_F(HousekeeperFaultsTest, RequestsAreCarriedOutOnceTheDiskGivesThemOut) {
        .prepare =
            [&] {
              UseKept();
-             checkpointer_ = Open();
+             checkpointer_ = OpenAtRest();
            },
        .act = [&] { return checkpointer_->Tidy(); },
        .check =
