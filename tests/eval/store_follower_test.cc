@@ -15,6 +15,7 @@
 #include "storage/retention/retention.h"
 #include "tests/eval/following_store.h"
 #include "tests/snapshot/journal_calls.h"
+#include "tests/storage/index/index_threads.h"
 #include "tests/storage/io/child_process.h"
 #include "tests/storage/io/drawn_cases.h"
 #include "tests/storage/io/sanitizers.h"
@@ -426,6 +427,7 @@ TEST_F(StoreFollowerTest, SaysThatTheJournalMayNotBeWritten) {
   store_.reset();
   const std::string folder = options_.directory + "/journal/0000/00";
   ASSERT_EQ(chmod(folder.c_str(), 0500), 0);
+  storage::EndIndexThreads();
   const std::string answer = storage::InChild([&]() -> std::string {
     if (!storage::GiveUpRights()) return "may not give up its rights";
     return Run().status().ToString();

@@ -22,6 +22,7 @@
 #include "tests/snapshot/observers.h"
 #include "tests/snapshot/other_process.h"
 #include "tests/snapshot/test_trainer.h"
+#include "tests/storage/index/index_threads.h"
 #include "tests/storage/io/child_process.h"
 #include "tests/storage/io/sanitizers.h"
 #include "tests/storage/io/status_matchers.h"
@@ -169,6 +170,7 @@ bool BecomeOtherUser() { return setgroups(0, nullptr) == 0 && setgid(kOtherUser)
 
 // Reads the store as a user who owns none of it and has no rights of root's.
 std::string ReadAsOtherUser(const std::string& store) {
+  storage::EndIndexThreads();
   return storage::InChild([&]() -> std::string {
     if (!BecomeOtherUser()) return kMayNot;
     const auto reader = StoreReader::Open(store);
@@ -183,6 +185,7 @@ std::string ReadAsOtherUser(const std::string& store) {
 
 // Whether that user may look into the folder, which is open to all: a folder above may be closed.
 bool IsReachedByOtherUser(const std::string& folder) {
+  storage::EndIndexThreads();
   return storage::InChild([&]() -> std::string {
            if (!BecomeOtherUser()) return kMayNot;
            return access(folder.c_str(), R_OK | X_OK) == 0 ? "reached" : "closed";

@@ -316,7 +316,7 @@ TEST_F(StoreDirectoryTest, StaysLockedWhenOtherCodeClosesTheLocksFile) {
 TEST_F(StoreDirectoryTest, StaysLockedAndWritableWhenTheProcessForks) {
   Trainer run(directory_ / "one/ckpt");
   ASSERT_THAT(run.Save(1), IsOk());
-  EXPECT_EQ(storage::InChild([] { return "ends"; }), "ends");
+  EXPECT_EQ(storage::InChildBesideThreads([] { return "ends"; }), "ends");
   EXPECT_THAT(AsyncCheckpointer::Open({.directory = directory_ / "one/ckpt"}).status(),
               StatusIs(StatusCode::kUnavailable, HasSubstr("is open for writing elsewhere")));
   EXPECT_THAT(run.Save(2), IsOk());

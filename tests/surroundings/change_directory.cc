@@ -39,6 +39,7 @@ class DirectoryChanger : public testing::EmptyTestEventListener {
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &before);
     thread_ = std::thread([this] { Change(); });
+    pthread_setname_np(thread_.native_handle(), "chdir");  // as child_process.cc knows it
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
     changes_.wait(0);  // so that the shortest of tests has it, too
   }

@@ -17,6 +17,7 @@
 #include "tests/snapshot/other_process.h"
 #include "tests/snapshot/step_deletion.h"
 #include "tests/snapshot/test_trainer.h"
+#include "tests/storage/index/index_threads.h"
 #include "tests/storage/io/child_process.h"
 #include "tests/storage/io/sanitizers.h"
 #include "tests/storage/io/status_matchers.h"
@@ -422,6 +423,9 @@ TEST_F(EvaluatedStoreTest, IsReadByWhoMayNotWriteToIt) {
     }
   };
   make_writable(false);
+  reader_.reset();
+  checkpointer_.reset();
+  storage::EndIndexThreads();
   const std::string seen = storage::InChild([&]() -> std::string {
     if (!storage::GiveUpRights()) return "may not give up its rights";
     if (std::ofstream(store_ + "/journal/x").is_open()) return "it may write";

@@ -12,6 +12,7 @@
 #include "rocksdb/write_batch.h"
 #include "storage/index/database.h"
 #include "storage/io/errno_status.h"
+#include "tests/storage/index/index_threads.h"
 #include "tests/storage/index/made_records.h"
 #include "tests/storage/io/child_process.h"
 #include "tests/storage/io/failing_file_system.h"
@@ -230,6 +231,7 @@ TEST_F(ManifestTest, SaysThatItMayNotBeWritten) {
     std::filesystem::permissions(entry.path(),
                                  entry.is_directory() ? std::filesystem::perms(0555) : std::filesystem::perms(0444));
   }
+  EndIndexThreads();
   EXPECT_THAT(InChild([&] {
                 if (!GiveUpRights()) return std::string("may not give up its rights");
                 return Manifest::Open(PosixFileSystem(), path_).status().ToString();

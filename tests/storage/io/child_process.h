@@ -11,9 +11,13 @@
 
 namespace tidemark::storage {
 
-// Runs `body` in a forked child and returns what it returned, or how the child died. gtest's assertions do not reach
-// out of the child. Of the process's threads the child has none: where RocksDB's are running already, use InProgram.
+// Runs `body` in a forked child and returns what it returned, or how the child died; one that hangs is killed after
+// minutes. gtest's assertions do not reach out of the child. Of the process's threads the child has none, but the
+// mutexes that they hold: the test fails where there are any. EndIndexThreads of index_threads.h ends those of RocksDB.
 std::string InChild(const std::function<std::string()>& body);
+
+// The same beside other threads: `body` may take no memory and no mutex.
+std::string InChildBesideThreads(const std::function<std::string()>& body);
 
 // The same for a program: returns what it wrote to standard output, or how it died.
 std::string InProgram(const std::string& path, std::vector<std::string> arguments);

@@ -129,7 +129,7 @@ TEST_F(UnsharedFdTest, ForksAndOpensFromManyThreads) {
       }
     });
   }
-  for (int i = 0; i < 50; ++i) EXPECT_EQ(InChild([] { return "child"; }), "child");
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(InChildBesideThreads([] { return "child"; }), "child");
   stop = true;
   for (std::thread& thread : threads) thread.join();
 }

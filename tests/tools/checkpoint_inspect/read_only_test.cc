@@ -7,6 +7,7 @@
 #include <regex>
 
 #include "gmock/gmock.h"
+#include "tests/storage/index/index_threads.h"
 #include "tests/storage/io/child_process.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
@@ -65,6 +66,7 @@ TEST(ReadOnlyStore, IsReadByEveryCommandThatChangesNothing) {
   const std::string before = ReadEverything(store.directory(), out);
   EXPECT_THAT(before, Not(ContainsRegex("exit [^0]")));
   EXPECT_THAT(before, HasSubstr("3 of 3 steps sound"));
+  storage::EndIndexThreads();
   const std::string mounted = storage::InChild([&]() -> std::string {
     const std::string& place = store.directory();
     if (!storage::EnterMountNamespace()) return "SKIP";

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "gmock/gmock.h"
+#include "tests/storage/index/index_threads.h"
 #include "tests/storage/io/child_process.h"
 #include "tests/storage/io/sanitizers.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
@@ -108,6 +109,7 @@ TEST_F(Untrusted, SaysNothingOfItsOwnWhereTheKernelHasAllOfIt) {
 TEST_F(Untrusted, SaysInOneLineWhatTheKernelLacks) {
   TestStore store;
   store.Save({1});
+  storage::EndIndexThreads();
   const std::string said = storage::InChild([&]() -> std::string {
     if (!storage::DenySystemCalls({444}, ENOSYS)) return "SKIP";  // landlock_create_ruleset
     const Finished ls = RunInspect({"--store", store.directory(), "--untrusted", "ls"});

@@ -14,6 +14,7 @@
 #include "storage/store/garbage.h"
 #include "storage/store/store_identity.h"
 #include "storage/store/store_layout.h"
+#include "tests/storage/index/index_threads.h"
 #include "tests/storage/io/child_process.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
@@ -330,6 +331,7 @@ TEST_F(RecordCheckTest, FailsWhereSomethingCouldNotBeLookedAt) {
 }
 
 TEST_F(RecordCheckTest, EndsOnceAPersonInterrupts) {
+  storage::EndIndexThreads();
   const std::string said = storage::InChild([&]() -> std::string {
     CatchInterrupts();
     std::raise(SIGINT);

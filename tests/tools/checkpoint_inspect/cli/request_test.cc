@@ -14,6 +14,7 @@
 #include "storage/io/file_system.h"
 #include "storage/store/store_layout.h"
 #include "tests/snapshot/observers.h"
+#include "tests/storage/index/index_threads.h"
 #include "tests/storage/io/child_process.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/prune_testing.h"
@@ -112,6 +113,7 @@ TEST(DeletionRequest, IsWithdrawnOnCtrlC) {
 
 // The error of Ask for these steps, with a reason for each, in a process of its own.
 std::string AskToDelete(const TestStore& store, const std::vector<std::pair<int64_t, std::string>>& reasons) {
+  storage::EndIndexThreads();
   return storage::InChild([&]() -> std::string {
     Console console(stdout, stderr);
     const auto reader = StoreReader::Open(store.directory());
