@@ -55,8 +55,8 @@ class FaultyStoreTest : public testing::Test {
     return checkpointer.ok() ? *std::move(checkpointer) : nullptr;
   }
 
-  // Where what the housekeeper does after an opening is done: the calls of a sweep are then those of what it tries alone,
-  // and about the same in each run.
+  // Where what the housekeeper does after an opening is done: the calls of a sweep are then those of what it tries
+  // alone, and about the same in each run.
   std::unique_ptr<AsyncCheckpointer> OpenAtRest() {
     auto checkpointer = Open();
     if (checkpointer == nullptr) return nullptr;

@@ -6,8 +6,12 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 #include <thread>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "gtest/gtest.h"
 #include "rocksdb/env.h"
 
 namespace tidemark::storage {
@@ -15,21 +19,26 @@ namespace tidemark::storage {
 // How many threads of the process are RocksDB's.
 inline int IndexThreads() {
   int threads = 0;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::ifstream in(entry.path() / "comm");  // not there where the thread has just ended
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry("/proc/self/task", error); !error && entry != end(entry);
+       entry.increment(error)) {
+    std::ifstream in(entry->path() / "comm");  // not there where the thread has just ended
     std::string name;
     if (std::getline(in, name) && name.starts_with("rocksdb:")) ++threads;
   }
   return threads;
 }
 
-// Returns once they are gone. Precondition: no index is open. The next one that is opened starts them again.
+// Returns once they are gone; where one stays, an index is open, and the test fails. The next index that is opened
+// starts them again.
 inline void EndIndexThreads() {
   using rocksdb::Env;
   for (const Env::Priority priority : {Env::BOTTOM, Env::LOW, Env::HIGH}) {
     Env::Default()->SetBackgroundThreads(0, priority);
   }
-  while (IndexThreads() > 0) std::this_thread::yield();
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  while (IndexThreads() > 0 && absl::Now() < deadline) std::this_thread::yield();
+  EXPECT_EQ(IndexThreads(), 0) << "an index is open";
 }
 
 }  // namespace tidemark::storage

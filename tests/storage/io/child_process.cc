@@ -33,14 +33,16 @@ namespace {
 // Far more than any child takes, beside other tests and under a sanitizer.
 constexpr unsigned kHangSeconds = 300;
 
-// The names of the threads beside the calling one. Not that which changes the directory: it takes no memory and no lock.
+// The names of the threads beside the calling one. Not that which changes the directory: it takes no memory and no
+// lock.
 std::string ThreadsBeside() {
   const std::string self = std::to_string(gettid());
   std::string names;
-  std::error_code none_to_see;  // of a child that may open nothing
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task", none_to_see)) {
-    if (entry.path().filename() == self) continue;
-    std::ifstream in(entry.path() / "comm");
+  std::error_code error;  // of a child that may open nothing; or the thread has just ended
+  for (std::filesystem::directory_iterator entry("/proc/self/task", error); !error && entry != end(entry);
+       entry.increment(error)) {
+    if (entry->path().filename() == self) continue;
+    std::ifstream in(entry->path() / "comm");
     std::string name;
     if (std::getline(in, name) && name != "chdir") names += " " + name;
   }

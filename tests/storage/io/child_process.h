@@ -13,7 +13,8 @@ namespace tidemark::storage {
 
 // Runs `body` in a forked child and returns what it returned, or how the child died; one that hangs is killed after
 // minutes. gtest's assertions do not reach out of the child. Of the process's threads the child has none, but the
-// mutexes that they hold: the test fails where there are any. EndIndexThreads of index_threads.h ends those of RocksDB.
+// mutexes that they hold. So the test fails where there are any and it is the only one that runs, as under ctest: in a
+// program that runs several, they may be an earlier one's. EndIndexThreads of index_threads.h ends those of RocksDB.
 std::string InChild(const std::function<std::string()>& body);
 
 // The same beside other threads: `body` may take no memory and no mutex.

@@ -61,7 +61,8 @@ class FileContents {
   mutable std::atomic<uint64_t> hash_{0};  // 0: not known
 };
 
-// The nodes in a directory by name. A value; copies share it until one of them is edited. Thread-compatible.
+// The nodes in a directory by name. A value; copies share it until one of them is edited. The copies that may be edited
+// belong to one thread.
 class DirectoryNames {
  public:
   using Map = std::map<std::string, uint64_t>;

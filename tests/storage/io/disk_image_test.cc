@@ -111,6 +111,33 @@ TEST(DiskImage, CopiesShareContentsUntilTheyAreChanged) {
   EXPECT_EQ(image.Contents().at("/d/x"), "1");
 }
 
+TEST(DiskImage, CopiesShareTheNamesOfAFolderUntilTheyAreEdited) {
+  const DiskImage image = ImageOf("1");
+  DiskImage copy = image;
+  EXPECT_EQ(&*copy.nodes.at(2).names, &*image.nodes.at(2).names);
+  ImageEditor editor(copy);
+  editor.Apply({.kind = DiskOperation::Kind::kRemove, .node = 3, .parent = 2, .name = "x"});
+  EXPECT_TRUE(editor.image().nodes.at(2).names->empty());
+  copy.nodes.at(2).names.Edit()["z"] = 4;
+  EXPECT_EQ(copy.nodes.at(2).names->size(), 2u);
+  EXPECT_EQ(image.nodes.at(2).names->size(), 1u);
+  EXPECT_EQ(DirectoryNames()->size(), 0u);
+}
+
+TEST(DiskNodes, AreInTheOrderOfTheirNumbersHoweverTheyCome) {
+  DiskNodes nodes = {{1, DiskNode{}}};
+  for (const uint64_t number : {9, 3, 5, 3}) nodes[number].type = FileType::kRegular;
+  std::vector<uint64_t> numbers;
+  for (const auto& [number, node] : nodes) numbers.push_back(number);
+  EXPECT_THAT(numbers, testing::ElementsAre(1, 3, 5, 9));
+  EXPECT_EQ(nodes.Find(4), nullptr);
+  EXPECT_EQ(nodes.Find(10), nullptr);
+  EXPECT_EQ(nodes.Find(5), &nodes.at(5));
+  nodes.RemoveIf([](uint64_t number) { return number > 4; });
+  EXPECT_EQ(nodes.size(), 2u);
+  EXPECT_EQ(nodes.back().first, 3u);
+}
+
 TEST(DiskImage, IsExportedForAPersonToLookAt) {
   const TestDirectory directory;
   DiskImage image = ImageOf(std::string("a\0b", 3));
