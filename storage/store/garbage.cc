@@ -16,15 +16,11 @@ namespace {
 
 constexpr size_t kNumberBytes = sizeof(uint64_t);
 
-bool HasRecord(const std::optional<StepRecord>& record, const AttemptId& attempt) {
-  return record && MayHaveFiles(record->info.state) && record->info.attempt == ToHex(attempt.bytes);
-}
-
 // "deleted", or "replaced" by another attempt.
 absl::StatusOr<std::string_view> FateOf(const StepCatalog& catalog, const DeletionRecord& deletion) {
   const absl::StatusOr<std::optional<StepRecord>> record = catalog.Find(deletion.step);
   if (!record.ok()) return record.status();
-  return HasRecord(*record, deletion.attempt) || !record->has_value() ||
+  return IsAttemptOf(*record, deletion.attempt) || !record->has_value() ||
                  (*record)->info.attempt == ToHex(deletion.attempt.bytes)
              ? "deleted"
              : "replaced";
@@ -40,7 +36,7 @@ absl::StatusOr<std::vector<DeletionRecord>> Removable(FileSystem& files, const S
   for (const DeletionRecord& deletion : *deletions) {
     const absl::StatusOr<std::optional<StepRecord>> record = catalog.Find(deletion.step);
     if (!record.ok()) return record.status();
-    if (HasRecord(*record, deletion.attempt)) continue;  // committed again
+    if (IsAttemptOf(*record, deletion.attempt)) continue;  // committed again
     const absl::StatusOr<bool> referenced = catalog.IsReferenced(deletion.attempt);
     if (!referenced.ok()) return referenced.status();
     if (!*referenced) removable.push_back(deletion);
@@ -78,6 +74,10 @@ absl::Status CheckIsOwn(FileSystem& files, const StoreLayout& layout, const Stor
 
 }  // namespace
 
+bool IsAttemptOf(const std::optional<StepRecord>& record, const AttemptId& attempt) {
+  return record && MayHaveFiles(record->info.state) && record->info.attempt == ToHex(attempt.bytes);
+}
+
 AttemptId MakeAttemptId(uint64_t epoch, uint64_t ordinal) {
   AttemptId attempt;
   for (size_t i = 0; i < kNumberBytes; ++i) {
@@ -102,7 +102,7 @@ absl::Status CheckEpochs(FileSystem& files, const StoreLayout& layout, const Ste
     if (of_attempt < epoch || of_attempt >= kEpochMax) continue;
     const absl::StatusOr<std::optional<StepRecord>> record = catalog.Find(folder.step);
     if (!record.ok()) return record.status();
-    if (HasRecord(*record, folder.attempt)) continue;  // of the first format, whose ids are random
+    if (IsAttemptOf(*record, folder.attempt)) continue;  // of the first format, whose ids are random
     return absl::DataLossError(fmt::format("the journal's newest epoch is {}, and attempt {} of step {} is of epoch {}",
                                            epoch, ToHex(folder.attempt.bytes), folder.step, of_attempt));
   }
@@ -142,8 +142,8 @@ absl::StatusOr<RemovedGarbage> RemoveGarbage(FileSystem& files, const StoreLayou
 }
 
 absl::Status SweepUncommitted(FileSystem& files, const StoreLayout& layout, const StoreId& store,
-                              const StepCatalog& catalog, uint64_t epoch,
-                              const std::set<AttemptId>& in_use, const std::function<void(const StepFolder&)>& tell,
+                              const StepCatalog& catalog, uint64_t epoch, const std::set<AttemptId>& in_use,
+                              const std::function<void(const StepFolder&)>& tell,
                               const std::function<void(std::string_view)>& warn) {
   std::vector<std::string> unknown;
   absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files, layout, &unknown);
@@ -157,7 +157,7 @@ absl::Status SweepUncommitted(FileSystem& files, const StoreLayout& layout, cons
     if (of_attempt >= epoch && of_attempt < kEpochMax) continue;
     const absl::StatusOr<std::optional<StepRecord>> record = catalog.Find(folder.step);
     if (!record.ok()) return record.status();
-    if (HasRecord(*record, folder.attempt)) continue;
+    if (IsAttemptOf(*record, folder.attempt)) continue;
     const absl::StatusOr<bool> referenced = catalog.IsReferenced(folder.attempt);
     if (!referenced.ok()) return referenced.status();
     if (!*referenced) uncommitted.push_back(folder);

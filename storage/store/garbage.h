@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "storage/io/file_system.h"
+#include "storage/records/manifest_records.h"
 #include "storage/records/step_catalog.h"
 #include "storage/shard/ids.h"
 #include "storage/store/store_layout.h"
@@ -27,6 +29,9 @@ uint64_t EpochOf(const AttemptId& attempt);
 
 // Attempts of the first format have random ids; so an epoch beyond this one is none.
 inline constexpr uint64_t kEpochMax = uint64_t{1} << 48;
+
+// Whether the step with this record has the attempt, and may have its files.
+bool IsAttemptOf(const std::optional<StepRecord>& record, const AttemptId& attempt);
 
 // Before the first attempt of `epoch`. kDataLoss: an attempt in steps/ that no step has is of that epoch or a later
 // one, so the journal that gave the epoch out has lost entries.
@@ -57,8 +62,8 @@ absl::StatusOr<RemovedGarbage> RemoveGarbage(FileSystem& files, const StoreLayou
 // Names in steps/ that are no attempts stay, with a warning; so do attempts with a shard of another store or of a newer
 // version.
 absl::Status SweepUncommitted(FileSystem& files, const StoreLayout& layout, const StoreId& store,
-                              const StepCatalog& catalog, uint64_t epoch,
-                              const std::set<AttemptId>& in_use, const std::function<void(const StepFolder&)>& tell,
+                              const StepCatalog& catalog, uint64_t epoch, const std::set<AttemptId>& in_use,
+                              const std::function<void(const StepFolder&)>& tell,
                               const std::function<void(std::string_view)>& warn);
 
 }  // namespace tidemark::storage

@@ -11,11 +11,13 @@
 #include "storage/io/draft_file_system.h"
 #include "storage/io/lock_note.h"
 #include "storage/shard/shard_verify.h"
+#include "storage/store/adoption.h"
 #include "storage/store/attempt_reader.h"
 #include "storage/store/first_format/convert.h"
 #include "storage/store/identity_recovery.h"
 #include "storage/store/quarantine.h"
 #include "storage/store/repair_leftovers.h"
+#include "storage/store/requested_adoptions.h"
 #include "storage/store/store.h"
 #include "storage/store/store_identity.h"
 
@@ -34,8 +36,13 @@ StoreChange ChangeOf(StoreChange::Kind kind, int64_t step, std::string path, con
 // One repair. Used once, by one thread.
 class Repair {
  public:
-  Repair(FileSystem& files, const RepairOptions& options)
-      : files_(files), options_(options), layout_(options.directory) {}
+  // `draft`: files_ keeps in memory what is written, so no shard is copied.
+  Repair(FileSystem& files, const RepairOptions& options, bool draft)
+      : files_(files),
+        options_(options),
+        draft_(draft),
+        layout_(options.directory),
+        adoptions_(files, options, draft ? AdoptionMode::kLink : AdoptionMode::kCopy, progress_, tell_) {}
 
   absl::StatusOr<RepairReport> Run();
 
@@ -63,6 +70,7 @@ class Repair {
 
   FileSystem& files_;
   const RepairOptions& options_;
+  const bool draft_;
   const StoreLayout layout_;
   std::vector<std::string> warnings_;  // of the store, in its own words
   std::unique_ptr<Store> store_;
@@ -74,6 +82,7 @@ class Repair {
     auto& list = change.kind == StoreChange::Kind::kLeftAlone ? report_.left_alone : report_.changes;
     list.push_back(std::move(change));
   };
+  RequestedAdoptions adoptions_;
 };
 
 absl::Status Repair::CheckCancelled() const {
@@ -95,6 +104,11 @@ absl::Status Repair::OpenStore() {
   had_retired_ = files_.TypeOf(layout_.retired()).ok();
   const absl::StatusOr<bool> first_format = IsOfFirstFormat(files_, layout_);
   if (!first_format.ok()) return first_format.status();
+  if (*first_format && !options_.adopt.empty()) {
+    return absl::InvalidArgumentError(
+        fmt::format("nothing is adopted: {} is of the first format; its conversion commits every attempt that is whole",
+                    layout_.directory()));
+  }
   const absl::StatusOr<StepsOfAttempts> attempts = AttemptsOf(files_, layout_);
   if (!attempts.ok()) return attempts.status();
   const absl::StatusOr<FileId> journal = files_.Identify(layout_.journal());
@@ -108,16 +122,16 @@ absl::Status Repair::OpenStore() {
   report_.store = store_->id();
   if (!identity->written.ok()) {
     tell_({.kind = StoreChange::Kind::kIdentityWritten,
-          .path = layout_.identity(),
-          .why = std::string(identity->written.message())});
+           .path = layout_.identity(),
+           .why = std::string(identity->written.message())});
   }
   const std::string said = warnings_.empty() ? "it is missing, or it was not closed" : absl::StrJoin(warnings_, "; ");
   const absl::StatusOr<FileId> journal_now = files_.Identify(layout_.journal());
   const bool rebuilt = !journal.ok() || !journal_now.ok() || *journal != *journal_now;
   if (*first_format) {
     tell_({.kind = StoreChange::Kind::kConverted,
-          .path = layout_.manifest(),
-          .why = warnings_.empty() ? "the store is of the first format" : said});
+           .path = layout_.manifest(),
+           .why = warnings_.empty() ? "the store is of the first format" : said});
   } else if (rebuilt) {
     tell_({.kind = StoreChange::Kind::kJournalRebuilt, .path = layout_.journal(), .why = said});
   } else if (store_->index_is_new()) {
@@ -243,13 +257,14 @@ absl::Status Repair::LookAtLost(Verdict verdict) {
   return absl::OkStatus();
 }
 
-// Whether a step that is not damaged has chunks in its files.
+// Whether a step that is not damaged, or is to be adopted, has chunks in its files.
 bool Repair::IsNeeded(const Verdict& damaged) const {
-  return std::any_of(sound_.begin(), sound_.end(), [&](const Verdict& verdict) {
+  const auto refers_to_it = [&](const Verdict& verdict) {
     const std::vector<FileReference>& references = verdict.record.references;
     return std::any_of(references.begin(), references.end(),
                        [&](const FileReference& file) { return file.attempt == damaged.folder.attempt; });
-  });
+  };
+  return std::any_of(sound_.begin(), sound_.end(), refers_to_it) || adoptions_.ReferTo(damaged.folder.attempt);
 }
 
 bool Repair::IsGone(const StepFolder& folder) const {
@@ -262,8 +277,8 @@ absl::Status Repair::PutOutOfService(const Verdict& verdict) {
     if (IsGone(verdict.folder)) return MarkLost(verdict, "its folder is gone");
     for (const FileReference& file : verdict.record.references) {
       if (!IsGone({file.step, file.attempt})) continue;
-      return MarkLost(verdict, fmt::format("{}, which holds some of its chunks, is gone",
-                                           StepFolderName(file.step, file.attempt)));
+      return MarkLost(
+          verdict, fmt::format("{}, which holds some of its chunks, is gone", StepFolderName(file.step, file.attempt)));
     }
   }
   return IsNeeded(verdict) ? MarkDamaged(verdict) : PutAway(verdict);
@@ -331,10 +346,10 @@ absl::Status Repair::CommitAgain(const Verdict& verdict) {
   if (status.ok()) status = store_->MarkStep(step, verdict.record.info.attempt, StepState::kCommitted, "");
   if (!status.ok()) return status;
   tell_({.kind = StoreChange::Kind::kCommittedAgain,
-        .step = step,
-        .path = layout_.attempt(step, attempt),
-        .why = fmt::format("it is marked as {}, but every byte of its entries verifies",
-                           verdict.record.info.state == StepState::kLost ? "lost" : "damaged")});
+         .step = step,
+         .path = layout_.attempt(step, attempt),
+         .why = fmt::format("it is marked as {}, but every byte of its entries verifies",
+                            verdict.record.info.state == StepState::kLost ? "lost" : "damaged")});
   return absl::OkStatus();
 }
 
@@ -367,7 +382,9 @@ absl::Status Repair::Conclude() {
 
 absl::StatusOr<RepairReport> Repair::Run() {
   absl::Status status = OpenStore();
+  if (status.ok()) status = adoptions_.List(*store_);
   if (status.ok()) status = VerifyAll();
+  if (status.ok()) status = adoptions_.Verify(*store_);
   for (size_t i = 0; status.ok() && i < damaged_.size(); ++i) {
     status = CheckCancelled();
     if (status.ok()) status = PutOutOfService(damaged_[i]);
@@ -379,7 +396,12 @@ absl::StatusOr<RepairReport> Repair::Run() {
   }
   if (status.ok()) status = CheckCancelled();
   if (status.ok()) {
-    status = RemoveLeftovers(files_, *store_, {.had_retired = had_retired_, .warnings = warnings_, .tell = tell_});
+    status = RemoveLeftovers(files_, *store_,
+                             {.had_retired = had_retired_,
+                              .offers_adoption = draft_,
+                              .before_sweep = [this] { return adoptions_.Adopt(*store_, report_); },
+                              .warnings = warnings_,
+                              .tell = tell_});
   }
   if (status.ok()) status = Conclude();
   if (!status.ok()) return status;
@@ -396,7 +418,7 @@ absl::StatusOr<std::string> ReadLockNote(FileSystem& files, const StoreLayout& l
 }  // namespace
 
 absl::StatusOr<RepairReport> RepairStore(FileSystem& files, const RepairOptions& options) {
-  return Repair(files, options).Run();
+  return Repair(files, options, /*draft=*/false).Run();
 }
 
 absl::StatusOr<RepairReport> PlanRepair(FileSystem& files, const RepairOptions& options) {
@@ -404,7 +426,7 @@ absl::StatusOr<RepairReport> PlanRepair(FileSystem& files, const RepairOptions& 
   const absl::StatusOr<std::string> before = ReadLockNote(files, layout);
   if (!before.ok()) return before.status();
   DraftFileSystem draft(files, layout.directory());
-  absl::StatusOr<RepairReport> report = RepairStore(draft, options);
+  absl::StatusOr<RepairReport> report = Repair(draft, options, /*draft=*/true).Run();
   // Whoever takes the lock leaves a note, which says when that was.
   if (absl::IsUnavailable(report.status())) return report;
   const absl::StatusOr<std::string> after = ReadLockNote(files, layout);

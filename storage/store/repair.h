@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -29,10 +30,13 @@ struct RepairProgress {
 
 struct RepairOptions {
   std::string directory;
+  // Steps that are committed although their saves were cut short, if every byte of them is there; see adoption.h. One
+  // that is committed already is left alone.
+  std::set<int64_t> adopt;
   ShardReadOptions read;
   // Called on the caller's thread while data is read. Null: nobody looks.
   std::function<void(const RepairProgress&)> progress;
-  // Asked while committed steps are read, on any thread, and before a step is put out of the way or back into service;
+  // Asked while steps are read or copied, on any thread, and before a step is put out of the way or back into service;
   // in the middle of that nobody is asked. Null: nobody cancels.
   std::function<bool()> cancelled;
 };
@@ -70,13 +74,14 @@ absl::StatusOr<RepairReport> PlanRepair(FileSystem& files, const RepairOptions& 
 // an index that differs from the journal; a committed step whose data fails to verify is moved to quarantine/ and
 // recorded as lost, with the reason, so that a restore knows that it was there, and that it is committed again if a
 // person puts sound files back (the files that it refers to stay for that); where other, sound steps have chunks in its
-// files, these stay, and it is marked damaged; one that was marked and verifies is committed again; temporary files,
-// dead leases and a retired shard are removed. Nothing that is not Tidemark's is touched, and a journal that is
-// replaced is kept beside the new one.
+// files, these stay, and it is marked damaged; one that was marked and verifies is committed again; the steps that
+// the options name are adopted; temporary files, dead leases and a retired shard are removed. Nothing that is not
+// Tidemark's is touched, and a journal that is replaced is kept beside the new one.
 //
 // Whenever it is cut short, the next call goes on from there, and an opening in between passes over what is damaged.
-// kNotFound: no store is there. kUnavailable: somebody else holds it. kUnimplemented: it is newer. kDataLoss,
-// kFailedPrecondition: nobody can say which store it is. kCancelled: see RepairOptions. Any other error is the disk's,
+// kNotFound: no store is there. kInvalidArgument: nothing is there of a step that is to be adopted. kUnavailable:
+// somebody else holds it. kUnimplemented: it is newer. kDataLoss: a step that is to be adopted is not whole; or, as
+// kFailedPrecondition, nobody can say which store it is. kCancelled: see RepairOptions. Any other error is the disk's,
 // and the store is as a crash would have left it.
 absl::StatusOr<RepairReport> RepairStore(FileSystem& files, const RepairOptions& options);
 

@@ -1,6 +1,7 @@
 #include "storage/store/repair_leftovers.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -8,8 +9,10 @@
 #include "fmt/format.h"
 #include "storage/io/machine.h"
 #include "storage/records/metric_report.h"
+#include "storage/store/adoption.h"
 #include "storage/store/attempt_reader.h"
 #include "storage/store/lease.h"
+#include "storage/store/store_identity.h"
 
 namespace tidemark::storage {
 namespace {
@@ -36,6 +39,7 @@ class Leftovers {
  private:
   absl::Status RemoveFile(const std::string& path, std::string why);
   absl::Status LookAtNotes(const StepFolder& folder);
+  absl::Status ListAdoptable(const StepsOfAttempts& attempts, std::set<AttemptId>& adoptable);
   absl::Status SweepUncommitted();
   absl::Status RemoveDeadLeases();
   absl::Status FinishDeletions();
@@ -75,6 +79,7 @@ absl::Status Leftovers::Remove() {
   // First: what a dead process leased can go.
   if (status.ok()) status = RemoveDeadLeases();
   if (status.ok()) status = FinishDeletions();
+  if (status.ok() && found_.before_sweep != nullptr) status = found_.before_sweep();
   if (status.ok()) status = SweepUncommitted();
   if (!status.ok()) return status;
   const absl::StatusOr<StepsOfAttempts> folders = AttemptsOf(files_, layout_);
@@ -85,15 +90,38 @@ absl::Status Leftovers::Remove() {
   return LookAtStrangers();
 }
 
+// The newest whole attempt of each step that is not committed.
+absl::Status Leftovers::ListAdoptable(const StepsOfAttempts& attempts, std::set<AttemptId>& adoptable) {
+  std::set<int64_t> steps;
+  for (const auto& [attempt, step] : attempts) steps.insert(step);
+  for (const int64_t step : steps) {
+    const absl::StatusOr<std::optional<StepRecord>> record = store_.catalog().Find(step);
+    if (!record.ok()) return record.status();
+    if (record->has_value() && (*record)->info.state == StepState::kCommitted) continue;
+    const auto found = FindAdoptables(files_, layout_, store_.id(), store_.catalog(), step);
+    if (found.ok()) {
+      adoptable.insert(found->front().folder.attempt);
+    } else if (!IsMissingOrDamaged(found.status()) && !absl::IsFailedPrecondition(found.status()) &&
+               !absl::IsUnimplemented(found.status())) {
+      return found.status();
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Leftovers::SweepUncommitted() {
   std::vector<std::string> strangers;
   const absl::StatusOr<StepsOfAttempts> before = AttemptsOf(files_, layout_, &strangers);
   if (!before.ok()) return before.status();
+  std::set<AttemptId> adoptable;
+  if (found_.offers_adoption) {
+    if (absl::Status status = ListAdoptable(*before, adoptable); !status.ok()) return status;
+  }
   found_.warnings.clear();
   if (absl::Status status = store_.SweepUncommitted(); !status.ok()) return status;
   const absl::StatusOr<StepsOfAttempts> after = AttemptsOf(files_, layout_);
   if (!after.ok()) return after.status();
-  TellOfMissing(files_, layout_, *before, *after, found_.tell);
+  TellOfMissing(files_, layout_, *before, *after, found_.tell, adoptable);
   for (const std::string& line : found_.warnings) {
     const bool is_of_stranger = std::any_of(strangers.begin(), strangers.end(), [&](const std::string& name) {
       return line.find(layout_.steps() + "/" + name) != std::string::npos;
@@ -191,7 +219,7 @@ absl::StatusOr<StepsOfAttempts> AttemptsOf(FileSystem& files, const StoreLayout&
 }
 
 void TellOfMissing(FileSystem& files, const StoreLayout& layout, const StepsOfAttempts& before,
-                   const StepsOfAttempts& after, const OnStoreChange& tell) {
+                   const StepsOfAttempts& after, const OnStoreChange& tell, const std::set<AttemptId>& adoptable) {
   for (const auto& [attempt, step] : before) {
     if (after.contains(attempt)) continue;
     const std::string kept = layout.quarantine() + "/" + StepFolderName(step, attempt);
@@ -199,7 +227,8 @@ void TellOfMissing(FileSystem& files, const StoreLayout& layout, const StepsOfAt
     tell({.kind = is_kept ? StoreChange::Kind::kQuarantined : StoreChange::Kind::kRemoved,
           .step = step,
           .path = layout.attempt(step, attempt),
-          .why = is_kept ? "it is incomplete or damaged, and not known to be committed" : "its save was cut short"});
+          .why = is_kept ? "it is incomplete or damaged, and not known to be committed" : "its save was cut short",
+          .adoptable = !is_kept && adoptable.contains(attempt)});
   }
 }
 

@@ -4,7 +4,9 @@
 #define TIDEMARK_STORAGE_STORE_REPAIR_LEFTOVERS_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,12 +28,15 @@ absl::StatusOr<StepsOfAttempts> AttemptsOf(FileSystem& files, const StoreLayout&
                                            std::vector<std::string>* strangers = nullptr);
 
 // Tells of attempts that were in steps/ before and are not now: those of saves that were cut short, and what was moved
-// to quarantine with them.
+// to quarantine with them. `adoptable`: those of FindAdoptables.
 void TellOfMissing(FileSystem& files, const StoreLayout& layout, const StepsOfAttempts& before,
-                   const StepsOfAttempts& after, const OnStoreChange& tell);
+                   const StepsOfAttempts& after, const OnStoreChange& tell, const std::set<AttemptId>& adoptable = {});
 
 struct LeftoversOptions {
-  bool had_retired = false;            // there was a retired shard before the store was opened, which makes another one
+  bool had_retired = false;      // there was a retired shard before the store was opened, which makes another one
+  bool offers_adoption = false;  // finds out which attempts could be adopted (adoption.h)
+  // Called when deletions are finished and before attempts that were never committed go. Null: nothing is to be done.
+  std::function<absl::Status()> before_sweep;
   std::vector<std::string>& warnings;  // of the store, in its own words
   const OnStoreChange& tell;
 };

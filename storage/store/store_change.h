@@ -18,6 +18,7 @@ struct StoreChange {
     kJournalRebuilt,   // from the index or its own entries, and from the shards; the old one is kept beside it
     kIndexMade,        // from the journal
     kCommittedAgain,   // a step that was lost or damaged is whole
+    kAdopted,          // a step whose save was cut short is committed (adoption.h)
     kMarkedLost,       // the step's files are gone
     kMarkedDamaged,    // bytes are wrong, and the files stay, because other steps refer to them
     kQuarantined,      // moved to quarantine/
@@ -29,6 +30,7 @@ struct StoreChange {
   std::string path;                  // of what it is about
   std::string why;                   // what is wrong, or what it is
   std::vector<std::string> entries;  // kQuarantined, kMarkedDamaged: which lose data, as far as is known
+  bool adoptable = false;            // kRemoved, in a plan: all files of a save that was cut short; see adoption.h
 };
 
 // Told of changes when they have been made.

@@ -47,7 +47,7 @@ class RepairTest : public testing::Test {
   static std::vector<std::string> Of(const std::vector<StoreChange>& changes) {
     std::vector<std::string> texts;
     for (const StoreChange& change : changes) {
-      static constexpr const char* kNames[] = {"identity", "convert", "rebuild",    "index",  "again",
+      static constexpr const char* kNames[] = {"identity", "convert", "rebuild",    "index",  "again", "adopt",
                                                "lost",     "damaged", "quarantine", "remove", "left"};
       texts.push_back(std::string(kNames[static_cast<size_t>(change.kind)]) + " " +
                       (change.step ? std::to_string(*change.step) : change.path.substr(change.path.rfind('/') + 1)));
@@ -60,8 +60,8 @@ class RepairTest : public testing::Test {
     return texts;
   }
 
-  // Steps 1 to 4; 2 is damaged at this place, so is 3, to which 4 refers, which is sound; 5 and 6 were never committed: 5
-  // is complete, 6 is not. There is what dead processes left, and what is not Tidemark's.
+  // Steps 1 to 4; 2 is damaged at this place, so is 3, to which 4 refers, which is sound; 5 and 6 were never committed:
+  // 5 is complete, 6 is not. There is what dead processes left, and what is not Tidemark's.
   void MakeAMess(size_t place = kInChunk) {
     {
       auto store = Open();

@@ -1,9 +1,11 @@
-#include "tools/checkpoint_inspect/commands/repair.h"
+#include "storage/store/repair.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -11,7 +13,6 @@
 #include "fmt/format.h"
 #include "storage/io/file_system.h"
 #include "storage/io/link_free_path.h"
-#include "storage/store/repair.h"
 #include "tools/checkpoint_inspect/checks/store_owner.h"
 #include "tools/checkpoint_inspect/cli/interrupt.h"
 #include "tools/checkpoint_inspect/cli/progress_line.h"
@@ -45,6 +46,8 @@ Wording WordingOf(StoreChange::Kind kind) {
       return {"make_index", "make {} anew from the journal", "made {} anew from the journal"};
     case StoreChange::Kind::kCommittedAgain:
       return {"commit_again", "commit {} again", "committed {} again"};
+    case StoreChange::Kind::kAdopted:
+      return {"adopt", "copy {} and commit the copy", "copied {} and committed the copy"};
     case StoreChange::Kind::kMarkedLost:
       return {"mark_lost", "record that {} is lost", "recorded that {} is lost"};
     case StoreChange::Kind::kMarkedDamaged:
@@ -109,6 +112,18 @@ std::string HealthOf(const std::string& directory, const RepairReport& report) {
   return reader.ok() ? UnhealthyText(**reader, *report.restores, LatestHealthy(**reader, report)) : "";
 }
 
+// The steps that --adopt would keep from being removed.
+std::string AdoptableText(const RepairReport& report) {
+  std::string text;
+  for (const StoreChange& change : report.changes) {
+    if (!change.adoptable) continue;
+    text +=
+        fmt::format("step {0}: its save was cut short, but all of its files are there; repair --adopt {0} commits it\n",
+                    *change.step);
+  }
+  return text;
+}
+
 std::string ReportText(const Console& console, const std::string& directory, const RepairReport& report, bool apply) {
   std::string text;
   for (const StoreChange& change : report.changes) text += ChangeText(console, change, apply);
@@ -119,6 +134,7 @@ std::string ReportText(const Console& console, const std::string& directory, con
     text += fmt::format("step {}: {}: {}\n", step.step, console.Paint("unreadable", Colour::kBad), Escape(step.why));
   }
   for (const LostStep& step : report.lost) text += LostText(console, report, step, apply);
+  text += AdoptableText(report);
   text += report.restores
               ? fmt::format("{}a restore takes step {}{}\n", apply || report.changes.empty() ? "" : "after that, ",
                             *report.restores, HealthOf(directory, report))
@@ -133,7 +149,8 @@ Json ChangesToJson(const std::vector<StoreChange>& changes) {
                     {"step", change.step ? Json(*change.step) : Json(nullptr)},
                     {"path", change.path},
                     {"why", change.why},
-                    {"entries", change.entries}});
+                    {"entries", change.entries},
+                    {"adoptable", change.adoptable}});
   }
   return list;
 }
@@ -172,11 +189,11 @@ ExitCode Judge(const RepairReport& report, bool apply) {
   return found ? ExitCode::kDamagedButUsable : ExitCode::kOk;
 }
 
-}  // namespace
-
-ExitCode RepairDirectory(Console& console, const std::string& directory, bool apply, bool json) {
+// `directory`: as the user named it. Without `apply` nothing is changed.
+ExitCode RepairDirectory(Console& console, const std::string& directory, const std::set<int64_t>& adopt, bool apply,
+                         bool json) {
   std::optional<ProgressLine> line;
-  storage::RepairOptions options{.directory = storage::FollowLinks(directory)};
+  storage::RepairOptions options{.directory = storage::FollowLinks(directory), .adopt = adopt};
   if (absl::Status ours = apply ? CheckOwner(options.directory) : absl::OkStatus(); !ours.ok()) {
     console.Fail(ours);
     return ExitCode::kFailure;
@@ -206,30 +223,45 @@ ExitCode RepairDirectory(Console& console, const std::string& directory, bool ap
   if (report->changes.empty()) {
     console.Note("there is nothing to repair");
   } else if (!apply) {
-    console.Note("nothing was changed; --apply does it");
+    const bool removes = std::any_of(report->changes.begin(), report->changes.end(),
+                                     [](const StoreChange& change) { return change.adoptable; });
+    console.Note(removes ? "nothing was changed; --apply does it, and removes what --adopt would commit"
+                         : "nothing was changed; --apply does it");
   }
   return Judge(*report, apply);
 }
 
+}  // namespace
+
 void AddRepair(CommandLine& line) {
   const auto apply = std::make_shared<bool>(false);
+  const auto adopt = std::make_shared<std::vector<int64_t>>();
   CLI::App* repair =
       line.Add({.group = CommandGroup::kPlace,
                 .name = "repair",
                 .description = "List what is wrong with the store, and how to repair it; with --apply repair it",
                 .writes = true},
-               [apply](const Session& session) {
-                 return RepairDirectory(session.console, session.directory, *apply, session.json);
+               [apply, adopt](const Session& session) {
+                 return RepairDirectory(session.console, session.directory, {adopt->begin(), adopt->end()}, *apply,
+                                        session.json);
                });
   repair->add_flag("--apply", *apply, "Do the repair; takes the store's lock meanwhile");
+  repair
+      ->add_option("--adopt", *adopt,
+                   "Commit this step too: its save was cut short, but all of its files are there; may be repeated")
+      ->type_name("STEP")
+      ->check(CLI::NonNegativeNumber)
+      ->allow_extra_args(false);
   repair->footer(R"(
 Reads every entry of the journal and every byte of every committed step. Makes a journal or an index anew that is missing
-or damaged, moves damaged steps to quarantine/, and removes what dead processes have left. Converts a store of the first
-format.
+or damaged, moves damaged steps to quarantine/, and removes what dead processes have left, such as the files of saves that
+were cut short. If all files of such a save are there, the plan says so: --adopt commits a copy of them. Converts a store
+of the first format.
 
 Example:
   checkpoint-inspect --store run/ckpt repair
-  checkpoint-inspect --store run/ckpt repair --apply)");
+  checkpoint-inspect --store run/ckpt repair --apply
+  checkpoint-inspect --store run/ckpt repair --adopt 500 --apply)");
 }
 
 }  // namespace tidemark::inspect

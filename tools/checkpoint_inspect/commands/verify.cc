@@ -174,7 +174,8 @@ std::string FormatUnfinished(const std::vector<UnfinishedAttempt>& attempts) {
   std::vector<int64_t> steps;
   for (const UnfinishedAttempt& attempt : attempts) steps.push_back(attempt.step);
   return fmt::format(
-      "unfinished: {} of step{} {} {} cut short; the next trainer, or repair --apply, removes the files\n",
+      "unfinished: {} of step{} {} {} cut short; repair says which can be committed; the next trainer, or repair "
+      "--apply, removes their files\n",
       steps.size() == 1 ? "a save" : "saves", steps.size() == 1 ? "" : "s", FirstNumbers(steps),
       steps.size() == 1 ? "was" : "were");
 }

@@ -268,8 +268,9 @@ TEST_F(RecordCheckTest, NamesTheSavesThatWereCutShort) {
   ASSERT_THAT(document["unfinished"], SizeIs(2));
   EXPECT_EQ(document["unfinished"][0]["step"], 8);
   EXPECT_EQ(document["unfinished"][1]["attempt"], storage::ToHex(storage::MakeAttemptId(EpochOfStep(1), 99).bytes));
-  EXPECT_THAT(Verify().out, HasSubstr("\nunfinished: saves of steps 8, 9 were cut short; the next trainer, or repair "
-                                      "--apply, removes the files\n2 of 2 steps sound; a restore takes step 2\n"));
+  EXPECT_THAT(Verify().out, HasSubstr("\nunfinished: saves of steps 8, 9 were cut short; repair says which can be "
+                                      "committed; the next trainer, or repair --apply, removes their files\n2 of 2 "
+                                      "steps sound; a restore takes step 2\n"));
   Repair();
   EXPECT_EQ(VerifyJson(0)["unfinished"], json::array());
 }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "gmock/gmock.h"
+#include "tests/storage/store/test_store.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
 
@@ -52,6 +53,30 @@ TEST(Repair, FollowsALinkOnTheUsersOwnPath) {
     EXPECT_EQ(run.exit_code, 0) << run.err;
   }
   std::filesystem::remove(link);
+}
+
+TEST(Repair, OffersAndCommitsAStepWhoseSaveWasCutShort) {
+  TestStore store;
+  store.Save({1, 2});
+  {
+    std::string warnings;
+    const auto opened = storage::OpenSoundStore(store.directory(), &warnings);
+    ASSERT_NE(opened, nullptr);
+    storage::WriteAttempt(*opened, 3, 300);
+  }
+  const Finished plan = RunInspect({"repair", "--store", store.directory()});
+  EXPECT_EQ(plan.exit_code, 3);
+  EXPECT_THAT(plan.out, HasSubstr("step 3: its save was cut short, but all of its files are there; repair --adopt 3 "
+                                  "commits it\nafter that, a restore takes step 2\n"));
+  EXPECT_EQ(RunInspectJson({"repair", "--store", store.directory()}, 3)["changes"][0]["adoptable"], true);
+  const Finished other = RunInspect({"repair", "--store", store.directory(), "--adopt", "9", "--apply"});
+  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_THAT(other.err, HasSubstr("step 9 is not adopted"));
+  EXPECT_EQ(RunInspect({"repair", "--store", store.directory(), "--adopt", "-1"}).exit_code, 2);
+  const Finished run = RunInspect({"repair", "--store", store.directory(), "--adopt", "3", "--apply"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, AllOf(HasSubstr("committed the copy"), EndsWith("a restore takes step 3\n")));
+  EXPECT_EQ(RunInspect({"verify", "3", "--store", store.directory()}).exit_code, 0);
 }
 
 TEST(Repair, SaysWhatItWouldDoAndChangesNotOneByte) {

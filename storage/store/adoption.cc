@@ -1,0 +1,216 @@
+#include "storage/store/adoption.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "fmt/format.h"
+#include "storage/shard/shard_format.h"
+#include "storage/shard/shard_verify.h"
+#include "storage/store/attempt_reader.h"
+#include "storage/store/garbage.h"
+#include "storage/store/store_identity.h"
+
+namespace tidemark::storage {
+namespace {
+
+// Of one read and one write of a copy.
+constexpr size_t kCopyBytes = 4 << 20;
+
+// Whether no step has the attempt, and none had it: its save was cut short, or failed.
+absl::StatusOr<bool> IsUncommitted(const StepCatalog& catalog, const StepFolder& folder) {
+  const absl::StatusOr<std::optional<StepRecord>> record = catalog.Find(folder.step);
+  if (!record.ok()) return record.status();
+  if (IsAttemptOf(*record, folder.attempt)) return false;
+  const absl::StatusOr<std::vector<DeletionRecord>> deletions = catalog.Deletions();
+  if (!deletions.ok()) return deletions.status();
+  return std::none_of(deletions->begin(), deletions->end(),
+                      [&](const DeletionRecord& deletion) { return deletion.attempt == folder.attempt; });
+}
+
+// Newer attempts are greater. Those of the first format, whose ids are random, are older than all others; their
+// sequences order them.
+auto AgeOf(const Adoptable& found) {
+  const bool has_epoch = EpochOf(found.folder.attempt) < kEpochMax;
+  return std::tuple(has_epoch, has_epoch ? 0 : found.record.info.sequence, ToHex(found.folder.attempt.bytes));
+}
+
+absl::Status CheckCancelled(const AdoptionOptions& options) {
+  if (options.cancelled == nullptr || !options.cancelled()) return absl::OkStatus();
+  return absl::CancelledError("cancelled");
+}
+
+// Reads every byte of the attempt's shards and of what they refer to.
+absl::Status VerifyShards(FileSystem& files, const StoreLayout& layout, const StoreId& store, const StepFolder& folder,
+                          const StepRecord& record, const AdoptionOptions& options) {
+  for (const RecordedShard& shard : record.shards) {
+    const ShardIdentity identity{.store = store,
+                                 .step = folder.step,
+                                 .attempt = folder.attempt,
+                                 .sequence = record.info.sequence,
+                                 .rank = shard.rank,
+                                 .world_size = record.info.world_size};
+    const std::string path = layout.shard(folder.step, folder.attempt, shard.rank, record.info.world_size);
+    const absl::StatusOr<ShardVerification> verified =
+        VerifyShard(files, path, layout.steps(), &identity, options.read, options.progress, {}, options.cancelled);
+    if (!verified.ok()) return verified.status();
+    for (const ShardDamage& damage : verified->damage) {
+      if (!damage.unused) return absl::DataLossError(damage.what);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CopyRest(File& from, File& to, uint64_t begin, uint64_t end, const AdoptionOptions& options) {
+  std::vector<std::byte> buffer(std::min<uint64_t>(kCopyBytes, end - begin));
+  for (uint64_t at = begin; at < end;) {
+    const std::span<std::byte> piece = std::span(buffer).first(std::min<uint64_t>(buffer.size(), end - at));
+    absl::Status status = CheckCancelled(options);
+    if (status.ok()) status = from.ReadAt(at, piece);
+    if (status.ok()) status = to.WriteAt(at, piece);
+    if (!status.ok()) return status;
+    at += piece.size();
+    if (options.progress != nullptr) options.progress(piece.size());
+  }
+  return absl::OkStatus();
+}
+
+// Only the header says whose a shard is. It is written last, as that of every shard is: what has one is whole.
+absl::Status CopyShard(FileSystem& files, const std::string& from, const std::string& to, const ShardHeader& header,
+                       uint64_t bytes, const AdoptionOptions& options) {
+  auto source = files.OpenForRead(from, /*direct=*/false);
+  if (!source.ok()) return source.status();
+  auto copy = files.Create(to, /*direct=*/false);
+  if (!copy.ok()) return copy.status();
+  const std::string encoded = EncodeShardHeader(header);
+  absl::Status status = (*copy)->Allocate(bytes);
+  if (absl::IsUnimplemented(status)) status = absl::OkStatus();
+  if (status.ok()) status = CopyRest(**source, **copy, encoded.size(), bytes, options);
+  if (status.ok()) status = (*copy)->SyncData();
+  if (status.ok()) status = (*copy)->WriteAt(0, std::as_bytes(std::span(encoded)));
+  if (status.ok()) status = (*copy)->SyncData();
+  const absl::Status closed = (*copy)->Close();
+  return status.ok() ? closed : status;
+}
+
+// The attempt gets all shards of the one that was found. Holds one of them open at a time.
+absl::Status FillAttempt(FileSystem& files, const StoreLayout& layout, const Adoptable& found,
+                         const ShardIdentity& identity, AdoptionMode mode, const AdoptionOptions& options) {
+  const StepFolder& folder = found.folder;
+  const uint32_t world_size = found.record.info.world_size;
+  for (const RecordedShard& recorded : found.record.shards) {
+    const std::string from = layout.shard(folder.step, folder.attempt, recorded.rank, world_size);
+    const std::string to = layout.shard(folder.step, identity.attempt, recorded.rank, world_size);
+    absl::Status status;
+    if (mode == AdoptionMode::kLink) {
+      status = files.HardLink(from, to);
+    } else {
+      const absl::StatusOr<std::unique_ptr<ShardReader>> shard = ShardReader::Open(files, from, layout.steps());
+      if (!shard.ok()) return shard.status();
+      ShardHeader header = (*shard)->header();
+      header.identity.attempt = identity.attempt;
+      header.identity.sequence = identity.sequence;
+      status = CopyShard(files, from, to, header, recorded.file_bytes, options);
+    }
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+// What a person has put back may not be synced.
+absl::Status SyncReferences(FileSystem& files, const StoreLayout& layout, const StepRecord& record) {
+  for (const FileReference& file : record.references) {
+    auto shard = files.OpenForRead(layout.shard(file.step, file.attempt, file.rank, file.world_size), /*direct=*/false);
+    absl::Status status = shard.ok() ? (*shard)->SyncData() : shard.status();
+    if (status.ok()) status = files.SyncDirectory(layout.attempt(file.step, file.attempt));
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+// The record of the copy, whose every byte is sound and synced; CommitAttempt syncs its folders.
+absl::StatusOr<StepRecord> MakeCopy(FileSystem& files, const StoreLayout& layout, const StoreId& store,
+                                    const Adoptable& found, const ShardIdentity& identity, AdoptionMode mode,
+                                    const AdoptionOptions& options) {
+  if (absl::Status filled = FillAttempt(files, layout, found, identity, mode, options); !filled.ok()) return filled;
+  const StepFolder copy{identity.step, identity.attempt};
+  if (mode == AdoptionMode::kLink) {
+    StepRecord record = found.record;
+    record.info.attempt = ToHex(identity.attempt.bytes);
+    record.info.sequence = identity.sequence;
+    return record;
+  }
+  absl::StatusOr<StepRecord> record = ReadAttemptRecord(files, layout, store, copy);
+  if (!record.ok()) return record.status();
+  if (record->shards != found.record.shards) {
+    return absl::DataLossError(fmt::format("the copy of {} differs from it", layout.attempt(copy.step, copy.attempt)));
+  }
+  absl::Status status = VerifyShards(files, layout, store, copy, *record, options);
+  if (status.ok()) status = SyncReferences(files, layout, *record);
+  if (!status.ok()) return status;
+  return record;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Adoptable>> FindAdoptables(FileSystem& files, const StoreLayout& layout,
+                                                      const StoreId& store, const StepCatalog& catalog, int64_t step) {
+  std::vector<std::string> strangers;
+  const absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files, layout, &strangers);
+  if (!folders.ok()) return folders.status();
+  std::vector<Adoptable> adoptables;
+  absl::Status refused =
+      absl::NotFoundError(fmt::format("{} has no attempt at step {} that was not committed", layout.steps(), step));
+  for (const StepFolder& folder : *folders) {
+    if (folder.step != step) continue;
+    const absl::StatusOr<bool> uncommitted = IsUncommitted(catalog, folder);
+    if (!uncommitted.ok()) return uncommitted.status();
+    if (!*uncommitted) continue;
+    absl::StatusOr<StepRecord> record = ReadAttemptRecord(files, layout, store, folder);
+    const absl::Status read = record.status();
+    if (read.ok()) {
+      adoptables.push_back({.folder = folder, .record = *std::move(record)});
+    } else if (IsMissingOrDamaged(read) || absl::IsFailedPrecondition(read) || absl::IsUnimplemented(read)) {
+      refused = absl::Status(absl::IsNotFound(read) ? absl::StatusCode::kDataLoss : read.code(), read.message());
+    } else {
+      return read;
+    }
+  }
+  if (adoptables.empty()) return refused;
+  std::sort(adoptables.begin(), adoptables.end(),
+            [](const Adoptable& a, const Adoptable& b) { return AgeOf(a) > AgeOf(b); });
+  return adoptables;
+}
+
+absl::Status VerifyAdoptable(FileSystem& files, const StoreLayout& layout, const StoreId& store,
+                             const StepCatalog& catalog, const Adoptable& found, const AdoptionOptions& options) {
+  for (const FileReference& file : found.record.references) {
+    const absl::StatusOr<std::optional<StepRecord>> record = catalog.Find(file.step);
+    if (!record.ok()) return record.status();
+    const absl::StatusOr<bool> referenced = catalog.IsReferenced(file.attempt);
+    if (!referenced.ok()) return referenced.status();
+    if (IsAttemptOf(*record, file.attempt) || *referenced) continue;
+    return absl::DataLossError(fmt::format("{} has some of its chunks in {}, which no committed step needs",
+                                           layout.attempt(found.folder.step, found.folder.attempt),
+                                           StepFolderName(file.step, file.attempt)));
+  }
+  return VerifyShards(files, layout, store, found.folder, found.record, options);
+}
+
+absl::Status CommitCopyOf(FileSystem& files, Store& store, const Adoptable& found, AdoptionMode mode,
+                          const AdoptionOptions& options) {
+  const absl::StatusOr<ShardIdentity> identity = store.BeginAttempt(found.folder.step);
+  if (!identity.ok()) return identity.status();
+  const absl::StatusOr<StepRecord> copy = MakeCopy(files, store.layout(), store.id(), found, *identity, mode, options);
+  if (copy.ok()) return store.CommitAttempt(*copy);
+  // What stays is swept by the next holder.
+  RemoveTree(files, store.layout().attempt(identity->step, identity->attempt)).IgnoreError();
+  return copy.status();
+}
+
+}  // namespace tidemark::storage
