@@ -215,12 +215,16 @@ void Enumerator::VisitFurther(const Visited& first, const Crash& crash, size_t c
 Enumeration Enumerator::Run() {
   std::vector<Crash> crashes;
   std::unordered_set<uint64_t> seen;
-  result_.possible =
-      storage::ForEachCrash(recording_.log, {.all_pairs_up_to = 40, .samples = 32, .torn = 16, .seed = options_.seed},
-                            seen, [&](const Crash& crash, const DiskImage&) {
-                              crashes.push_back(crash);
-                              return true;
-                            });
+  storage::CrashOptions of_log{.all_pairs_up_to = 40, .samples = 32, .torn = 16, .seed = options_.seed};
+  // Under a sanitizer fewer states are wanted than there are prefixes. Then Choose takes no more than one of each, and
+  // to make tens of thousands of images for that would take most of the time.
+  if (options_.states <= recording_.log.operations.size()) {
+    of_log = {.all_subsets_up_to = 2, .all_pairs_up_to = 0, .samples = 4, .torn = 2, .seed = options_.seed};
+  }
+  result_.possible = storage::ForEachCrash(recording_.log, of_log, seen, [&](const Crash& crash, const DiskImage&) {
+    crashes.push_back(crash);
+    return true;
+  });
   // However many there are after one crash, half of the states are of what comes then.
   const size_t reserved = options_.further ? options_.states / 2 : 0;
   crashes = Choose(std::move(crashes), options_.states - reserved, options_.seed);
