@@ -62,7 +62,14 @@ def test_what_the_function_raises_ends_the_restore(checkpointer):
     assert np.array_equal(into["a"], state["a"]) and into["epoch"] == 3
 
 
-def test_ctrl_c_ends_the_restore(checkpointer):
+@pytest.fixture
+def ctrl_c():
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore Ctrl-C
+    yield
+    signal.signal(signal.SIGINT, handler)
+
+
+def test_ctrl_c_ends_the_restore(checkpointer, ctrl_c):
     state = saved(checkpointer)
     calls = []
 
@@ -95,7 +102,7 @@ def test_a_terminal_shows_a_line(checkpointer, monkeypatch):
     assert terminal.getvalue() == ""
 
 
-def test_a_line_that_an_interrupt_cuts_off_ends(checkpointer, monkeypatch):
+def test_a_line_that_an_interrupt_cuts_off_ends(checkpointer, monkeypatch, ctrl_c):
     state = saved(checkpointer)
 
     class Interrupting(Terminal):
