@@ -1,8 +1,8 @@
 // Repair of a directory of fuzzed files (store_image.h): a store of the first format without a manifest, which is
 // converted from its shards, notes, reports and requests, as an opening for a trainer does it. RocksDB's own files are
-// not made for strangers, see docs/reliability.md. The plan and the repair agree, the repair leaves nothing for the next
-// one to do, and whatever is committed after it opens and has every byte. Links lead to a folder of the fuzzer's own, of
-// which nothing is touched.
+// not made for strangers, see docs/reliability.md. The plan and the repair agree, the repair leaves nothing for the
+// next one to do, and whatever is committed after it opens and has every byte. Links lead to a folder of the fuzzer's
+// own, of which nothing is touched.
 
 #include <cstdint>
 #include <filesystem>
@@ -17,7 +17,7 @@
 #include "fuzz/store_image.h"
 #include "fuzz/temporary_folder.h"
 #include "storage/io/file_system.h"
-#include "storage/store/repair.h"
+#include "storage/store/repair/repair.h"
 #include "storage/store/store.h"
 
 namespace tidemark::fuzz {

@@ -211,4 +211,15 @@ absl::Status VerifyAndSync(FileSystem& files, const StoreLayout& layout, const S
   return files.SyncDirectory(layout.steps());
 }
 
+absl::Status SyncReferences(FileSystem& files, const StoreLayout& layout,
+                            const std::vector<FileReference>& references) {
+  for (const FileReference& file : references) {
+    auto shard = files.OpenForRead(layout.shard(file.step, file.attempt, file.rank, file.world_size), /*direct=*/false);
+    absl::Status status = shard.ok() ? (*shard)->SyncData() : shard.status();
+    if (status.ok()) status = files.SyncDirectory(layout.attempt(file.step, file.attempt));
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace tidemark::storage

@@ -45,6 +45,9 @@ absl::StatusOr<StoreId> FindStoreId(FileSystem& files, const StoreLayout& layout
 absl::Status VerifyAndSync(FileSystem& files, const StoreLayout& layout, const StepFolder& folder,
                            const Attempt& attempt, const ShardReadOptions& options);
 
+// Syncs these files and their folders. What a person has put back may not be synced.
+absl::Status SyncReferences(FileSystem& files, const StoreLayout& layout, const std::vector<FileReference>& references);
+
 }  // namespace tidemark::storage
 
 #endif  // TIDEMARK_STORAGE_STORE_ATTEMPT_READER_H_

@@ -11,7 +11,7 @@
 #include "storage/io/check.h"
 #include "storage/journal/journal_files.h"
 #include "storage/retention/retention.h"
-#include "storage/store/repair.h"
+#include "storage/store/repair/repair.h"
 #include "storage/store/step_changes.h"
 #include "storage/store/store.h"
 #include "storage/store/store_identity.h"

@@ -3,31 +3,26 @@
 #ifndef TIDEMARK_TESTS_STORAGE_INDEX_INDEX_THREADS_H_
 #define TIDEMARK_TESTS_STORAGE_INDEX_INDEX_THREADS_H_
 
-#include <filesystem>
-#include <fstream>
+#include <algorithm>
+#include <cstddef>
 #include <string>
-#include <system_error>
 #include <thread>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
 #include "rocksdb/env.h"
+#include "tests/storage/io/child_process.h"
 #include "tests/storage/io/sanitizers.h"
 
 namespace tidemark::storage {
 
 // How many threads of the process are RocksDB's.
-inline int IndexThreads() {
-  int threads = 0;
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry("/proc/self/task", error); !error && entry != end(entry);
-       entry.increment(error)) {
-    std::ifstream in(entry->path() / "comm");  // not there where the thread has just ended
-    std::string name;
-    if (std::getline(in, name) && name.starts_with("rocksdb:")) ++threads;
-  }
-  return threads;
+inline ptrdiff_t IndexThreads() {
+  const std::vector<std::string> names = OtherThreads();
+  return std::count_if(names.begin(), names.end(),
+                       [](const std::string& name) { return name.starts_with("rocksdb:"); });
 }
 
 // Returns once they are gone, but under ThreadSanitizer at once; where one stays, an index is open, and the test fails.

@@ -33,18 +33,11 @@ namespace {
 // Far more than any child takes, beside other tests and under a sanitizer.
 constexpr unsigned kHangSeconds = 300;
 
-// The names of the threads beside the calling one. Not that which changes the directory: it takes no memory and no
-// lock.
-std::string ThreadsBeside() {
-  const std::string self = std::to_string(gettid());
+// Not that which changes the directory: it takes no memory and no lock.
+std::string ThreadsThatMayHoldAMutex() {
   std::string names;
-  std::error_code error;  // of a child that may open nothing; or the thread has just ended
-  for (std::filesystem::directory_iterator entry("/proc/self/task", error); !error && entry != end(entry);
-       entry.increment(error)) {
-    if (entry->path().filename() == self) continue;
-    std::ifstream in(entry->path() / "comm");
-    std::string name;
-    if (std::getline(in, name) && name != "chdir") names += " " + name;
+  for (const std::string& name : OtherThreads()) {
+    if (name != "chdir") names += " " + name;
   }
   return names;
 }
@@ -52,12 +45,13 @@ std::string ThreadsBeside() {
 // A thread that holds a mutex at the fork never gives it back in the child: one of RocksDB's pool, say, or that of
 // AddressSanitizer's memory. The child then hangs, once in thousands of runs. ctest runs each test in a process of its
 // own; in a process with several of them the threads may be an earlier one's.
-void ExpectNoThreadsBeside() {
+void ExpectNoThreadsThatMayHoldAMutex() {
   if (testing::UnitTest::GetInstance()->test_to_run_count() > 1) return;
   // The kernel shows a thread for a moment after it was joined.
   const absl::Time deadline = absl::Now() + absl::Seconds(10);
   std::string threads;
-  while (!(threads = ThreadsBeside()).empty() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+  while (!(threads = ThreadsThatMayHoldAMutex()).empty() && absl::Now() < deadline)
+    absl::SleepFor(absl::Milliseconds(1));
   EXPECT_EQ(threads, "") << "a child must be forked before there are threads";
 }
 
@@ -102,8 +96,22 @@ bool InstallFilter(std::vector<sock_filter> program, std::initializer_list<int> 
 
 }  // namespace
 
+std::vector<std::string> OtherThreads() {
+  const std::string self = std::to_string(gettid());
+  std::vector<std::string> names;
+  std::error_code error;  // of a child that may open nothing; or the thread has just ended
+  for (std::filesystem::directory_iterator entry("/proc/self/task", error); !error && entry != end(entry);
+       entry.increment(error)) {
+    if (entry->path().filename() == self) continue;
+    std::ifstream in(entry->path() / "comm");
+    std::string name;
+    if (std::getline(in, name)) names.push_back(std::move(name));
+  }
+  return names;
+}
+
 std::string InChild(const std::function<std::string()>& body) {
-  if (!kThreadSanitizer) ExpectNoThreadsBeside();
+  if (!kThreadSanitizer) ExpectNoThreadsThatMayHoldAMutex();
   return InChildBesideThreads(body);
 }
 

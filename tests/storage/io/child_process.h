@@ -11,13 +11,16 @@
 
 namespace tidemark::storage {
 
+// The names of the process's threads but the calling one.
+std::vector<std::string> OtherThreads();
+
 // Runs `body` in a forked child and returns what it returned, or how the child died; one that hangs is killed after
 // minutes. gtest's assertions do not reach out of the child. Of the process's threads the child has none, but the
 // mutexes that they hold. So the test fails where there are any and it is the only one that runs, as under ctest: in a
 // program that runs several, they may be an earlier one's. EndIndexThreads of index_threads.h ends those of RocksDB.
 std::string InChild(const std::function<std::string()>& body);
 
-// The same beside other threads: `body` may take no memory and no mutex.
+// The same where there are other threads: `body` may take no memory and no mutex.
 std::string InChildBesideThreads(const std::function<std::string()>& body);
 
 // The same for a program: returns what it wrote to standard output, or how it died.

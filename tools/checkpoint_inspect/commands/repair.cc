@@ -1,4 +1,4 @@
-#include "storage/store/repair.h"
+#include "storage/store/repair/repair.h"
 
 #include <algorithm>
 #include <cstdint>

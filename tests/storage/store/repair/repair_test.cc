@@ -1,7 +1,6 @@
-#include "storage/store/repair.h"
+#include "storage/store/repair/repair.h"
 
 #include <algorithm>
-#include <atomic>
 #include <string>
 #include <vector>
 
@@ -9,7 +8,7 @@
 #include "gtest/gtest.h"
 #include "tests/storage/io/drawn_cases.h"
 #include "tests/storage/io/failing_file_system.h"
-#include "tests/storage/store/repair_testing.h"
+#include "tests/storage/store/repair/repair_testing.h"
 
 namespace tidemark::storage {
 namespace {
@@ -116,21 +115,8 @@ TEST_F(RepairTest, IsFinishedByTheNextOneWhereverItIsCutShort) {
 
 TEST_F(RepairTest, LeavesNothingHalfDoneWhereItIsCancelled) {
   MakeAMess();
-  const FileTree mess = ReadTree(files_, path_);
-  size_t times = 0;
-  for (bool finished = false; !finished; ++times) {
-    SCOPED_TRACE(testing::Message() << "asked " << times << " times before");
-    ASSERT_LT(times, 300u);
-    ASSERT_THAT(RemoveTree(files_, path_), IsOk());
-    WriteTree(files_, path_, mess);
-    std::atomic<size_t> asked = 0;
-    RepairOptions options = Options();
-    options.cancelled = [&] { return ++asked > times; };
-    const auto report = RepairStore(files_, options);
-    finished = report.ok();
-    if (!finished) {
-      EXPECT_THAT(report, StatusIs(absl::StatusCode::kCancelled, HasSubstr("cancelled")));
-      EXPECT_EQ(asked, times + 1);
+  const size_t times = CancelAtEachQuestion(Options(), ReadTree(files_, path_), [&](bool cancelled) {
+    if (cancelled) {
       const auto rest = Plan();
       ASSERT_THAT(rest, IsOk());
       // What had been begun and not ended would be "lost": moved away, and not recorded.
@@ -141,8 +127,7 @@ TEST_F(RepairTest, LeavesNothingHalfDoneWhereItIsCancelled) {
       EXPECT_THAT(Apply(), IsOk());
     }
     ExpectInOrder();
-    if (HasFailure()) return;
-  }
+  });
   EXPECT_GT(times, 5u) << "while steps are read, and between them";
 }
 

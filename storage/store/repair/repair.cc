@@ -1,4 +1,4 @@
-#include "storage/store/repair.h"
+#include "storage/store/repair/repair.h"
 
 #include <algorithm>
 #include <map>
@@ -11,13 +11,13 @@
 #include "storage/io/draft_file_system.h"
 #include "storage/io/lock_note.h"
 #include "storage/shard/shard_verify.h"
-#include "storage/store/adoption.h"
 #include "storage/store/attempt_reader.h"
 #include "storage/store/first_format/convert.h"
 #include "storage/store/identity_recovery.h"
 #include "storage/store/quarantine.h"
-#include "storage/store/repair_leftovers.h"
-#include "storage/store/requested_adoptions.h"
+#include "storage/store/repair/adoption.h"
+#include "storage/store/repair/leftovers.h"
+#include "storage/store/repair/requested_adoptions.h"
 #include "storage/store/store.h"
 #include "storage/store/store_identity.h"
 
@@ -335,13 +335,7 @@ absl::Status Repair::CommitAgain(const Verdict& verdict) {
   const auto& [step, attempt] = verdict.folder;
   absl::StatusOr<Attempt> read = ReadAttempt(files_, layout_, store_->id(), verdict.folder);
   absl::Status status = read.status();
-  // Of what a person has put back.
-  for (const FileReference& file : verdict.record.references) {
-    if (!status.ok()) return status;
-    auto shard = files_.OpenForRead(layout_.shard(file.step, file.attempt, file.rank, file.world_size), false);
-    status = shard.ok() ? (*shard)->SyncData() : shard.status();
-    if (status.ok()) status = files_.SyncDirectory(layout_.attempt(file.step, file.attempt));
-  }
+  if (status.ok()) status = SyncReferences(files_, layout_, verdict.record.references);
   if (status.ok()) status = VerifyAndSync(files_, layout_, verdict.folder, *read, options_.read);
   if (status.ok()) status = store_->MarkStep(step, verdict.record.info.attempt, StepState::kCommitted, "");
   if (!status.ok()) return status;

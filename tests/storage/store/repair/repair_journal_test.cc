@@ -10,7 +10,7 @@
 #include "storage/store/index_state.h"
 #include "storage/store/store_journal.h"
 #include "tests/format/golden_store.h"
-#include "tests/storage/store/repair_testing.h"
+#include "tests/storage/store/repair/repair_testing.h"
 
 namespace tidemark::storage {
 namespace {

@@ -1,7 +1,7 @@
 // StoreChange: something that bringing a store into order does to it, or finds and leaves alone.
 
-#ifndef TIDEMARK_STORAGE_STORE_STORE_CHANGE_H_
-#define TIDEMARK_STORAGE_STORE_STORE_CHANGE_H_
+#ifndef TIDEMARK_STORAGE_STORE_REPAIR_STORE_CHANGE_H_
+#define TIDEMARK_STORAGE_STORE_REPAIR_STORE_CHANGE_H_
 
 #include <cstdint>
 #include <functional>
@@ -38,4 +38,4 @@ using OnStoreChange = std::function<void(StoreChange)>;
 
 }  // namespace tidemark::storage
 
-#endif  // TIDEMARK_STORAGE_STORE_STORE_CHANGE_H_
+#endif  // TIDEMARK_STORAGE_STORE_REPAIR_STORE_CHANGE_H_

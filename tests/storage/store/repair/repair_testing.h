@@ -1,18 +1,20 @@
 // RepairTest: a store on a disk in memory, and the ways in which the tests of repairs break it.
 
-#ifndef TIDEMARK_TESTS_STORAGE_STORE_REPAIR_TESTING_H_
-#define TIDEMARK_TESTS_STORAGE_STORE_REPAIR_TESTING_H_
+#ifndef TIDEMARK_TESTS_STORAGE_STORE_REPAIR_REPAIR_TESTING_H_
+#define TIDEMARK_TESTS_STORAGE_STORE_REPAIR_REPAIR_TESTING_H_
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/io/draft_file_system.h"
 #include "storage/store/lease.h"
-#include "storage/store/repair.h"
+#include "storage/store/repair/repair.h"
 #include "tests/storage/io/file_tree.h"
 #include "tests/storage/io/test_directory.h"
 #include "tests/storage/store/test_store.h"
@@ -94,6 +96,28 @@ class RepairTest : public testing::Test {
                              .expiry = absl::Minutes(1)}));
   }
 
+  // Repairs the store of `begin`, cancelled when it asks for the first time, then for the second, and so on until it is
+  // not cancelled any more. `check` is called after each, with whether it was. Returns how often it was.
+  size_t CancelAtEachQuestion(RepairOptions options, const FileTree& begin, absl::FunctionRef<void(bool)> check) {
+    size_t times = 0;
+    for (bool cancelled = true; cancelled && !HasFailure(); times += cancelled ? 1 : 0) {
+      SCOPED_TRACE(testing::Message() << "asked " << times << " times before");
+      EXPECT_LT(times, 300u);
+      EXPECT_THAT(RemoveTree(files_, path_), IsOk());
+      WriteTree(files_, path_, begin);
+      std::atomic<size_t> asked = 0;
+      options.cancelled = [&] { return ++asked > times; };
+      const auto report = RepairStore(files_, options);
+      cancelled = !report.ok();
+      if (cancelled) {
+        EXPECT_THAT(report, StatusIs(absl::StatusCode::kCancelled, testing::HasSubstr("cancelled")));
+        EXPECT_EQ(asked, times + 1);
+      }
+      check(cancelled);
+    }
+    return times;
+  }
+
   // The mark alone: its files stay where they are leased.
   void LetGo(const ShardIdentity& identity) {
     auto store = Open();
@@ -128,4 +152,4 @@ class RepairTest : public testing::Test {
 
 }  // namespace tidemark::storage
 
-#endif  // TIDEMARK_TESTS_STORAGE_STORE_REPAIR_TESTING_H_
+#endif  // TIDEMARK_TESTS_STORAGE_STORE_REPAIR_REPAIR_TESTING_H_

@@ -1,7 +1,7 @@
 // The steps that a person asks a repair to commit (adoption.h). A part of a repair (repair.h).
 
-#ifndef TIDEMARK_STORAGE_STORE_REQUESTED_ADOPTIONS_H_
-#define TIDEMARK_STORAGE_STORE_REQUESTED_ADOPTIONS_H_
+#ifndef TIDEMARK_STORAGE_STORE_REPAIR_REQUESTED_ADOPTIONS_H_
+#define TIDEMARK_STORAGE_STORE_REPAIR_REQUESTED_ADOPTIONS_H_
 
 #include <cstdint>
 #include <map>
@@ -10,10 +10,10 @@
 #include "absl/status/status.h"
 #include "storage/io/file_system.h"
 #include "storage/shard/ids.h"
-#include "storage/store/adoption.h"
-#include "storage/store/repair.h"
+#include "storage/store/repair/adoption.h"
+#include "storage/store/repair/repair.h"
+#include "storage/store/repair/store_change.h"
 #include "storage/store/store.h"
-#include "storage/store/store_change.h"
 
 namespace tidemark::storage {
 
@@ -38,7 +38,6 @@ class RequestedAdoptions {
 
  private:
   AdoptionOptions Options(int64_t step);
-  absl::Status CheckCancelled(const Store& store) const;
 
   FileSystem& files_;
   const RepairOptions& options_;
@@ -50,4 +49,4 @@ class RequestedAdoptions {
 
 }  // namespace tidemark::storage
 
-#endif  // TIDEMARK_STORAGE_STORE_REQUESTED_ADOPTIONS_H_
+#endif  // TIDEMARK_STORAGE_STORE_REPAIR_REQUESTED_ADOPTIONS_H_

@@ -9,7 +9,7 @@
 #include "gtest/gtest.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/fault_sweep.h"
-#include "tests/storage/store/repair_testing.h"
+#include "tests/storage/store/repair/repair_testing.h"
 
 namespace tidemark::storage {
 namespace {

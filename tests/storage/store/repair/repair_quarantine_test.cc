@@ -4,8 +4,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "storage/store/repair.h"
-#include "tests/storage/store/repair_testing.h"
+#include "storage/store/repair/repair.h"
+#include "tests/storage/store/repair/repair_testing.h"
 
 namespace tidemark::storage {
 namespace {

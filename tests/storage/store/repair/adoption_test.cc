@@ -1,6 +1,5 @@
-#include "storage/store/adoption.h"
+#include "storage/store/repair/adoption.h"
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <set>
@@ -19,17 +18,18 @@
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/fault_sweep.h"
 #include "tests/storage/io/simulated_disk.h"
-#include "tests/storage/store/repair_testing.h"
+#include "tests/storage/store/repair/repair_testing.h"
 
 namespace tidemark::storage {
 namespace {
 
 using absl::StatusCode;
-using testing::_;
 using testing::AllOf;
+using testing::AnyOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::SizeIs;
 
 class AdoptionTest : public RepairTest {
  protected:
@@ -299,26 +299,15 @@ TEST_F(AdoptionTest, NeedsTheShardsOfAllRanks) {
 
 TEST_F(AdoptionTest, LeavesNothingOfACopyWhereItIsCancelled) {
   CutSavesShort();
-  const FileTree before = ReadTree(files_, path_);
-  size_t times = 0;
-  for (bool finished = false; !finished; ++times) {
-    SCOPED_TRACE(testing::Message() << "asked " << times << " times before");
-    ASSERT_LT(times, 300u);
-    ASSERT_THAT(RemoveTree(files_, path_), IsOk());
-    WriteTree(files_, path_, before);
-    std::atomic<size_t> asked = 0;
-    RepairOptions options = Options();
-    options.adopt = {5};
-    options.cancelled = [&] { return ++asked > times; };
-    const auto report = RepairStore(files_, options);
-    finished = report.ok();
-    if (finished) break;
-    EXPECT_THAT(report, StatusIs(StatusCode::kCancelled, _));
-    EXPECT_LE(Attempts().size(), 3u);
-    ASSERT_THAT(Adopt({5}), IsOk());
+  RepairOptions options = Options();
+  options.adopt = {5};
+  const size_t times = CancelAtEachQuestion(options, ReadTree(files_, path_), [&](bool cancelled) {
+    if (cancelled) {
+      EXPECT_THAT(Attempts(), SizeIs(3)) << "of steps 1, 5 and 6";
+      ASSERT_THAT(Adopt({5}), IsOk());
+    }
     EXPECT_EQ(ValueAt(*Open(), 5, files_), 500);
-    if (HasFailure()) return;
-  }
+  });
   EXPECT_GT(times, 5u) << "while it is read, copied and read again";
 }
 
@@ -396,7 +385,7 @@ TEST(AdoptionCrashTest, LosesNothingAndTheStepIsCommittedOnceItIsDone) {
       EXPECT_EQ(ValueAt(*store, 1, after), 100);
       const int64_t value = ValueAt(*store, 5, after);
       committed += value == 500 ? 1 : 0;
-      EXPECT_THAT(value, testing::AnyOf(done ? 500 : -1, 500));
+      EXPECT_THAT(value, AnyOf(done ? 500 : -1, 500));
     }
     EXPECT_THAT(RepairStore(after, options), IsOk()) << "what could be adopted still can be";
     const auto store = OpenSoundStore("/store", &warnings, after);

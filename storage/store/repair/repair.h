@@ -2,8 +2,8 @@
 // of the journal and every byte of every committed step is read, what turns out damaged is put out of the way, and what
 // dead processes have left is removed.
 
-#ifndef TIDEMARK_STORAGE_STORE_REPAIR_H_
-#define TIDEMARK_STORAGE_STORE_REPAIR_H_
+#ifndef TIDEMARK_STORAGE_STORE_REPAIR_REPAIR_H_
+#define TIDEMARK_STORAGE_STORE_REPAIR_REPAIR_H_
 
 #include <cstdint>
 #include <functional>
@@ -18,7 +18,7 @@
 #include "storage/io/file_system.h"
 #include "storage/shard/ids.h"
 #include "storage/shard/shard_reader.h"
-#include "storage/store/store_change.h"
+#include "storage/store/repair/store_change.h"
 
 namespace tidemark::storage {
 
@@ -78,13 +78,14 @@ absl::StatusOr<RepairReport> PlanRepair(FileSystem& files, const RepairOptions& 
 // the options name are adopted; temporary files, dead leases and a retired shard are removed. Nothing that is not
 // Tidemark's is touched, and a journal that is replaced is kept beside the new one.
 //
-// Whenever it is cut short, the next call goes on from there, and an opening in between passes over what is damaged.
-// kNotFound: no store is there. kInvalidArgument: nothing is there of a step that is to be adopted. kUnavailable:
-// somebody else holds it. kUnimplemented: it is newer. kDataLoss: a step that is to be adopted is not whole; or, as
-// kFailedPrecondition, nobody can say which store it is. kCancelled: see RepairOptions. Any other error is the disk's,
-// and the store is as a crash would have left it.
+// If a repair is cut short, the next call goes on from there. An opening in between passes over what is damaged.
+//
+// kNotFound: no store is there. kInvalidArgument: a step that is to be adopted has no attempt, or the store is of the
+// first format and steps are to be adopted. kUnavailable: another process holds the store. kUnimplemented: the store is
+// newer. kDataLoss: an attempt that is to be adopted is damaged. kDataLoss, kFailedPrecondition: it cannot be found out
+// which store it is. kCancelled: see RepairOptions. Any other error is the disk's; the store is then as after a crash.
 absl::StatusOr<RepairReport> RepairStore(FileSystem& files, const RepairOptions& options);
 
 }  // namespace tidemark::storage
 
-#endif  // TIDEMARK_STORAGE_STORE_REPAIR_H_
+#endif  // TIDEMARK_STORAGE_STORE_REPAIR_REPAIR_H_

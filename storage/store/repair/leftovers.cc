@@ -1,4 +1,4 @@
-#include "storage/store/repair_leftovers.h"
+#include "storage/store/repair/leftovers.h"
 
 #include <algorithm>
 #include <optional>
@@ -9,9 +9,9 @@
 #include "fmt/format.h"
 #include "storage/io/machine.h"
 #include "storage/records/metric_report.h"
-#include "storage/store/adoption.h"
 #include "storage/store/attempt_reader.h"
 #include "storage/store/lease.h"
+#include "storage/store/repair/adoption.h"
 #include "storage/store/store_identity.h"
 
 namespace tidemark::storage {

@@ -1,4 +1,4 @@
-#include "storage/store/requested_adoptions.h"
+#include "storage/store/repair/requested_adoptions.h"
 
 #include <algorithm>
 #include <optional>
@@ -39,11 +39,6 @@ AdoptionOptions RequestedAdoptions::Options(int64_t step) {
                 if (options_.progress != nullptr) options_.progress(progress_);
               },
           .cancelled = options_.cancelled};
-}
-
-absl::Status RequestedAdoptions::CheckCancelled(const Store& store) const {
-  if (options_.cancelled == nullptr || !options_.cancelled()) return absl::OkStatus();
-  return absl::CancelledError(fmt::format("the repair of {} was cancelled", store.layout().directory()));
 }
 
 absl::Status RequestedAdoptions::List(const Store& store) {
@@ -93,7 +88,6 @@ bool RequestedAdoptions::ReferTo(const AttemptId& attempt) const {
 absl::Status RequestedAdoptions::Adopt(Store& store, RepairReport& report) {
   const StoreLayout& layout = store.layout();
   for (const auto& [step, found] : found_) {
-    if (absl::Status status = CheckCancelled(store); !status.ok()) return status;
     const absl::StatusOr<bool> committed = IsCommitted(store.catalog(), step);
     if (!committed.ok()) return committed.status();
     if (*committed) {

@@ -1,4 +1,4 @@
-#include "storage/store/adoption.h"
+#include "storage/store/repair/adoption.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -42,7 +42,7 @@ auto AgeOf(const Adoptable& found) {
 
 absl::Status CheckCancelled(const AdoptionOptions& options) {
   if (options.cancelled == nullptr || !options.cancelled()) return absl::OkStatus();
-  return absl::CancelledError("cancelled");
+  return absl::CancelledError("the copy was cancelled");
 }
 
 // Reads every byte of the attempt's shards and of what they refer to.
@@ -122,17 +122,6 @@ absl::Status FillAttempt(FileSystem& files, const StoreLayout& layout, const Ado
   return absl::OkStatus();
 }
 
-// What a person has put back may not be synced.
-absl::Status SyncReferences(FileSystem& files, const StoreLayout& layout, const StepRecord& record) {
-  for (const FileReference& file : record.references) {
-    auto shard = files.OpenForRead(layout.shard(file.step, file.attempt, file.rank, file.world_size), /*direct=*/false);
-    absl::Status status = shard.ok() ? (*shard)->SyncData() : shard.status();
-    if (status.ok()) status = files.SyncDirectory(layout.attempt(file.step, file.attempt));
-    if (!status.ok()) return status;
-  }
-  return absl::OkStatus();
-}
-
 // The record of the copy, whose every byte is sound and synced; CommitAttempt syncs its folders.
 absl::StatusOr<StepRecord> MakeCopy(FileSystem& files, const StoreLayout& layout, const StoreId& store,
                                     const Adoptable& found, const ShardIdentity& identity, AdoptionMode mode,
@@ -151,7 +140,7 @@ absl::StatusOr<StepRecord> MakeCopy(FileSystem& files, const StoreLayout& layout
     return absl::DataLossError(fmt::format("the copy of {} differs from it", layout.attempt(copy.step, copy.attempt)));
   }
   absl::Status status = VerifyShards(files, layout, store, copy, *record, options);
-  if (status.ok()) status = SyncReferences(files, layout, *record);
+  if (status.ok()) status = SyncReferences(files, layout, record->references);
   if (!status.ok()) return status;
   return record;
 }

@@ -14,8 +14,8 @@
 #include "absl/status/statusor.h"
 #include "storage/io/file_system.h"
 #include "storage/shard/ids.h"
+#include "storage/store/repair/store_change.h"
 #include "storage/store/store.h"
-#include "storage/store/store_change.h"
 #include "storage/store/store_layout.h"
 
 namespace tidemark::storage {

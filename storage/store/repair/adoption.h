@@ -1,8 +1,8 @@
 // Adoption: a save is cut short where its process is killed, or its disk fails, before the journal has the step. If all
 // of its files are there even so, a person may ask that the step be committed. A part of a repair (repair.h).
 
-#ifndef TIDEMARK_STORAGE_STORE_ADOPTION_H_
-#define TIDEMARK_STORAGE_STORE_ADOPTION_H_
+#ifndef TIDEMARK_STORAGE_STORE_REPAIR_ADOPTION_H_
+#define TIDEMARK_STORAGE_STORE_REPAIR_ADOPTION_H_
 
 #include <cstdint>
 #include <functional>
@@ -35,9 +35,10 @@ absl::StatusOr<std::vector<Adoptable>> FindAdoptables(FileSystem& files, const S
 
 struct AdoptionOptions {
   ShardReadOptions read;
-  std::function<void(uint64_t)>
-      progress;                     // n more bytes are read, or copied; on the caller's thread; null: nobody looks
-  std::function<bool()> cancelled;  // on any thread; null: nobody cancels
+  // Called on the caller's thread with the number of bytes that were read or copied since the last call. May be null.
+  std::function<void(uint64_t)> progress;
+  // Asked on any thread; the work ends with kCancelled when it returns true. May be null.
+  std::function<bool()> cancelled;
 };
 
 // Reads every byte of the attempt and of what it refers to. kDataLoss: one is damaged, or it refers to an attempt that
@@ -56,4 +57,4 @@ absl::Status CommitCopyOf(FileSystem& files, Store& store, const Adoptable& foun
 
 }  // namespace tidemark::storage
 
-#endif  // TIDEMARK_STORAGE_STORE_ADOPTION_H_
+#endif  // TIDEMARK_STORAGE_STORE_REPAIR_ADOPTION_H_
