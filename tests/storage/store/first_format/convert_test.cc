@@ -13,6 +13,7 @@
 #include "storage/store/first_format/report_files.h"
 #include "storage/store/first_format/store_request.h"
 #include "storage/store/lease.h"
+#include "storage/store/repair/repair.h"
 #include "storage/store/store_identity.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/store/first_format/convert_testing.h"
@@ -48,6 +49,12 @@ TEST_F(ConvertTest, RemovesASaveThatWasCutShort) {
   for (const std::string& path : {kLayout.attempt(70, seventy.attempt), kLayout.quarantine()}) {
     EXPECT_THAT(disk_.TypeOf(path), StatusIs(StatusCode::kNotFound, testing::_)) << path;
   }
+}
+
+TEST_F(ConvertTest, IsNotBegunByARepairThatIsToAdoptASave) {
+  EXPECT_THAT(RepairStore(disk_, {.directory = kLayout.directory(), .adopt = {70}}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("first format")));
+  ExpectConverted(*Open(), disk_);
 }
 
 // One random id of 65,536 looks like that of an epoch, which the new journal does not know.
@@ -206,7 +213,7 @@ TEST_F(ConvertTest, WaitsForADiskThatCannotBeRead) {
   for (const std::string& path : {pin, report, delivered}) {
     failing.SetRule([&](const FailingFileSystem::Call& call) {
       return call.operation == "OpenForRead" && call.path == path ? absl::InternalError("EIO " + path)
-                                                                   : absl::OkStatus();
+                                                                  : absl::OkStatus();
     });
     EXPECT_THAT(TryOpen(failing), StatusIs(StatusCode::kInternal, HasSubstr(path)));
     EXPECT_THAT(IsOfFirstFormat(disk_, kLayout), IsOkAndHolds(true));

@@ -174,7 +174,7 @@ TEST_F(AdoptionTest, RefusesWhatWasDeleted) {
   }
   LetGo(five_);
   EXPECT_TRUE(IsThere(FolderOf(five_)));
-  EXPECT_THAT(Adopt({5}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("step 5")));
+  EXPECT_THAT(Adopt({5}), StatusIs(StatusCode::kInvalidArgument, HasSubstr("has no attempt at step 5")));
 }
 
 // Headers and index are read first, chunks later.
