@@ -184,13 +184,18 @@ def _write(path: str, text: str) -> None:
     with open(temporary, "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
-        os.fsync(file.fileno())
+        _sync(file.fileno())
     os.replace(temporary, path)
     folder = os.open(os.path.dirname(path), os.O_RDONLY)
     try:
-        os.fsync(folder)
+        _sync(folder)
     finally:
         os.close(folder)
+
+
+def _sync(file: int) -> None:
+    os.fsync(file)
+    os.fstat(file)  # of an XFS that has shut itself down this alone is an error: storage/io/sync.h
 
 
 def _read(path: str) -> dict[str, Any]:

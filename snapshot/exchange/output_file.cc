@@ -11,6 +11,7 @@
 
 #include "fmt/format.h"
 #include "storage/io/errno_status.h"
+#include "storage/io/sync.h"
 #include "storage/shard/ids.h"
 
 namespace tidemark {
@@ -29,7 +30,7 @@ std::string DirectoryOf(const std::string& path) {
 absl::Status SyncDirectoryOf(const std::string& path) {
   const storage::UniqueFd directory(open(DirectoryOf(path).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!directory.valid()) return errno == EACCES ? absl::OkStatus() : ErrnoStatus(errno, "open the folder of", path);
-  if (fsync(directory.get()) == 0 || errno == EINVAL) return absl::OkStatus();
+  if (storage::SyncDirectoryNames(directory.get()) == 0 || errno == EINVAL) return absl::OkStatus();
   return ErrnoStatus(errno, "sync the folder of", path);
 }
 
@@ -120,7 +121,7 @@ absl::Status OutputFile::WriteAt(uint64_t offset, std::span<const std::byte> byt
 }
 
 absl::Status OutputFile::Commit() {
-  if (fdatasync(fd_.get()) != 0) return ErrnoStatus(errno, "sync", path_);
+  if (storage::SyncFileData(fd_.get()) != 0) return ErrnoStatus(errno, "sync", path_);
   const std::string own = fmt::format("/proc/self/fd/{}", fd_.get());
   if (temporary_.empty()) {
     const std::string name = replace_ ? TemporaryName(path_) : path_;

@@ -13,6 +13,7 @@
 #include "storage/io/errno_status.h"
 #include "storage/io/link_free_path.h"
 #include "storage/io/posix_call.h"
+#include "storage/io/sync.h"
 #include "storage/io/transfer.h"
 
 namespace tidemark::storage {
@@ -94,9 +95,8 @@ absl::Status PosixFile::Truncate(uint64_t bytes) {
   return absl::OkStatus();
 }
 
-// Not tried again after EINTR either: a sync that comes after a failed one may report success for pages that were lost.
 absl::Status PosixFile::SyncData() {
-  if (fdatasync(fd()) != 0) return ErrnoStatus(errno, "sync", path_);
+  if (SyncFileData(fd()) != 0) return ErrnoStatus(errno, "sync", path_);
   return absl::OkStatus();
 }
 

@@ -19,6 +19,7 @@
 #include "storage/io/posix_file.h"
 #include "storage/io/posix_lock.h"
 #include "storage/io/printable_text.h"
+#include "storage/io/sync.h"
 #include "storage/io/thread_queue.h"
 #include "storage/io/unique_fd.h"
 #include "storage/io/unshared_fd.h"
@@ -215,7 +216,7 @@ absl::Status PosixFiles::RemoveDirectory(const std::string& path) {
 absl::Status PosixFiles::SyncDirectory(const std::string& path) {
   absl::StatusOr<UniqueFd> fd = OpenDirectoryFd(path, held_.get());
   if (!fd.ok()) return fd.status();
-  if (fsync(fd->get()) != 0) return ErrnoStatus(errno, "sync directory", path);
+  if (SyncDirectoryNames(fd->get()) != 0) return ErrnoStatus(errno, "sync directory", path);
   return absl::OkStatus();
 }
 
@@ -223,7 +224,7 @@ absl::StatusOr<std::unique_ptr<Directory>> PosixFiles::OpenDirectory(const std::
   absl::StatusOr<UniqueFd> fd = OpenDirectoryFd(path, held_.get());
   if (!fd.ok()) return fd.status();
   return NewDirectory([path, shared = std::make_shared<const UniqueFd>(*std::move(fd))] {
-    return fsync(shared->get()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "sync directory", path);
+    return SyncDirectoryNames(shared->get()) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "sync directory", path);
   });
 }
 

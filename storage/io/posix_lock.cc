@@ -15,6 +15,7 @@
 #include "storage/io/link_free_path.h"
 #include "storage/io/lock_note.h"
 #include "storage/io/posix_call.h"
+#include "storage/io/sync.h"
 
 namespace tidemark::storage {
 namespace {
@@ -129,7 +130,7 @@ absl::Status PosixLock::WriteNote(std::string_view note) {
   if (RetryOnEintr([&] { return ftruncate(fd_.get(), static_cast<off_t>(note.size())); }) != 0) {
     return ErrnoStatus(errno, "cut note in", path_);
   }
-  if (RetryOnEintr([&] { return fdatasync(fd_.get()); }) != 0) return ErrnoStatus(errno, "sync note in", path_);
+  if (SyncFileData(fd_.get()) != 0) return ErrnoStatus(errno, "sync note in", path_);
   return absl::OkStatus();
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Who may include whom. The arrows are those of docs/architecture.md; all of them point down.
+"""Who may include whom, and who may sync. The arrows are those of docs/architecture.md; all of them point down.
 
   layering_test.py ROOT [unittest arguments]
 """
@@ -43,6 +43,10 @@ LIBRARIES = [
     ("nlohmann-json", r"^nlohmann/", ("storage/", "snapshot/", "eval/", "tools/", "examples/", "fuzz/", "bench/")),
     ("CLI11", r"^CLI/", ("tools/", "examples/", "bench/")),
 ]
+
+# A call of one's own believes a file system that is down (storage/io/sync.h).
+SYNC = re.compile(r"\b(fsync|fdatasync)\(")
+SYNCED_ROOMS = ("storage/", "snapshot/", "eval/", "tools/", "python/")
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
@@ -89,6 +93,9 @@ def violations(root):
     found = []
     for path in source_tree.files(root, ".h", ".cc"):
         for number, line in enumerate(source_tree.read(root, path).splitlines(), start=1):
+            call = SYNC.search(line.split("//")[0])
+            if call and path.startswith(SYNCED_ROOMS) and path != "storage/io/sync.cc":
+                found.append(f"{path}:{number}: calls {call.group(1)}, which storage/io/sync.h is for")
             match = INCLUDE.match(line)
             if match is None:
                 continue
@@ -158,6 +165,13 @@ class Layering(unittest.TestCase):
         self.assert_allowed("examples/char_lm/main.cc", "tidemark/torch.h")
         self.assert_allowed("examples/char_lm/main.cc", "examples/char_lm/model.h")
         self.assert_refused("examples/char_lm/main.cc", "storage/shard/ids.h", "with the public headers")
+
+    def test_one_file_syncs(self):
+        for call in "fsync(fd)", "::fdatasync(fd)":
+            with source_tree.MadeUpTree({"snapshot/a.cc": f"if ({call} != 0) return;\n"}) as root:
+                self.assertEqual(len(violations(root)), 1)
+            with source_tree.MadeUpTree({"snapshot/a.cc": f"// {call}\n", "storage/io/sync.cc": f"{call};\n"}) as root:
+                self.assertEqual(violations(root), [])
 
     def test_ways_around_are_refused(self):
         self.assert_refused("storage/io/a.cc", "../shard/ids.h", "by a relative path")
