@@ -81,7 +81,9 @@ absl::StatusOr<std::vector<DirectoryEntry>> PosixFiles::ListDirectory(const std:
     const std::string_view name = entry->d_name;
     if (name == "." || name == "..") continue;
     struct stat info;
-    if (fstatat(descriptor, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0) {
+    if (entry->d_type != DT_UNKNOWN) {
+      entries.push_back({.name = std::string(name), .type = TypeOfMode(DTTOIF(entry->d_type))});
+    } else if (fstatat(descriptor, entry->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0) {
       entries.push_back({.name = std::string(name), .type = TypeOfMode(info.st_mode)});
     } else if (errno != ENOENT) {  // removed since it was listed
       return ErrnoStatus(errno, fmt::format("stat {} in", PrintableText(name)), path);

@@ -36,6 +36,8 @@ constexpr uint64_t kBlockBytes = 4096;
 constexpr int kBlocksMax = 300;
 constexpr int kBlocksOfEverySave = 256;
 constexpr int kRetentionBlocksMax = 32;
+// The journal keeps what every save says, and each says 60 KB.
+constexpr int kSizesOfOneStore = 100;
 constexpr int kFills = 15;
 
 // From so many blocks to the next number of them.
@@ -53,6 +55,14 @@ class FullDiskTest : public testing::Test {
     ASSERT_THAT(disk, IsOk());
     disk_ = *std::move(disk);
     ASSERT_THAT(disk_->Mount(), IsOk());
+    BeginStore();
+  }
+
+  void BeginStore() {
+    std::filesystem::remove_all(folder_ / "disk/run");
+    store_ = folder_ / fmt::format("disk/run/store-{}", stores_++);
+    oracle_ = std::make_unique<StepOracle>();
+    failed_step_.reset();
   }
 
   CheckpointerOptions Options() {
@@ -74,11 +84,11 @@ class FullDiskTest : public testing::Test {
 
   // The next step, or after a failure the same or the next.
   absl::Status Save() {
-    const int64_t version = oracle_.next_version();
-    const int64_t step = version % 2 == 0 && failed_step_ ? *failed_step_ : oracle_.next_step();
+    const int64_t version = oracle_->next_version();
+    const int64_t step = version % 2 == 0 && failed_step_ ? *failed_step_ : oracle_->next_step();
     VersionedState state;
     state.SetTo(step, version);
-    oracle_.Begun(step, version, 1);
+    oracle_->Begun(step, version, 1);
     // Large, so that RocksDB writes a table now and then.
     SaveOptions options{.metrics = {{"loss", 1}}, .overwrite = true};
     options.user_metadata = fmt::format("{{\"note\": \"{}\"}}", std::string(60'000, 'm'));
@@ -86,7 +96,7 @@ class FullDiskTest : public testing::Test {
     const absl::Status status = save.ok() ? save->committed().Wait() : save.status();
     failed_step_ = status.ok() ? std::nullopt : std::optional(step);
     if (!status.ok()) return status;
-    oracle_.Committed(version);
+    oracle_->Committed(version);
     committed_step_ = step;
     committed_version_ = version;
     return status;
@@ -98,7 +108,7 @@ class FullDiskTest : public testing::Test {
     auto report = checkpointer_->RestoreLatest(restored.state());
     ASSERT_THAT(report, IsOk());
     EXPECT_TRUE(restored.IsThatOf(report->step, restored.version()));
-    EXPECT_THAT(oracle_.CheckRestored(report->step, restored.version()), IsEmpty());
+    EXPECT_THAT(oracle_->CheckRestored(report->step, restored.version()), IsEmpty());
   }
 
   // Operation and path, and that there is no room.
@@ -119,9 +129,10 @@ class FullDiskTest : public testing::Test {
   }
 
   storage::TestDirectory folder_;
-  const std::string store_ = folder_ / "disk/run/store";
   std::unique_ptr<LoopFileSystem> disk_;
-  StepOracle oracle_;
+  std::string store_;
+  int stores_ = 0;
+  std::unique_ptr<StepOracle> oracle_;
   std::unique_ptr<AsyncCheckpointer> checkpointer_;
   std::optional<int64_t> failed_step_;
   int64_t committed_step_ = 0;
@@ -135,6 +146,7 @@ TEST_F(FullDiskTest, ASaveSucceedsOrNamesWhatHasNoRoomWhateverIsLeft) {
   for (int blocks = 0; blocks <= kBlocksMax; blocks += stride) {
     SCOPED_TRACE(fmt::format("{} blocks of 4 KiB are left", blocks));
     const uint64_t left = static_cast<uint64_t>(blocks) * kBlockBytes;
+    if (sizes > 0 && sizes % kSizesOfOneStore == 0) BeginStore();
     ++sizes;
     ASSERT_THAT(Open(Options()), IsOk());
     ASSERT_THAT(Save(), IsOk());
@@ -164,7 +176,7 @@ TEST_F(FullDiskTest, ASaveSucceedsOrNamesWhatHasNoRoomWhateverIsLeft) {
     }
     ASSERT_THAT(disk_->Empty(), IsOk());
     ASSERT_THAT(Open(Options()), IsOk());
-    EXPECT_THAT(oracle_.CheckOpened(*checkpointer_, store_), IsEmpty());
+    EXPECT_THAT(oracle_->CheckOpened(*checkpointer_, store_), IsEmpty());
     EXPECT_THAT(Save(), IsOk());
     Close();
     ASSERT_FALSE(HasFailure());

@@ -4,13 +4,16 @@
 #include <fcntl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <set>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "fmt/format.h"
@@ -134,6 +137,11 @@ std::vector<SystemCallFaultsTest::Operation> SystemCallFaultsTest::Operations() 
   return {
       {"create directory", "mkdirat", [this] { return files_.CreateDirectory(new_); }},
       {"list", "readdir", [this] { return files_.ListDirectory(directory_.path()).status(); }},
+      {"list without types", "fstatat",
+       [this] {
+         const ListingWithoutTypes without_types;
+         return files_.ListDirectory(directory_.path()).status();
+       }},
       {"type", "fstatat", [this] { return files_.TypeOf(file_).status(); }},
       {"read", "openat2", [this] { return ReadsBack(/*direct=*/false); }},
       {"read directly", "pread", [this] { return ReadsBack(/*direct=*/true); }},
@@ -164,6 +172,35 @@ std::vector<SystemCallFaultsTest::Operation> SystemCallFaultsTest::Operations() 
       {"sync", "fdatasync", on_file([](File& file) { return file.SyncData(); })},
       {"close", "close", on_file([](File& file) { return file.Close(); })},
   };
+}
+
+TEST_F(SystemCallFaultsTest, ListsWhereTheFileSystemTellsNoTypes) {
+  Prepare();
+  fs::create_symlink("folder", directory_ / "link");
+  const auto listed = files_.ListDirectory(directory_.path());
+  const ListingWithoutTypes without_types;
+  const auto listed_without = files_.ListDirectory(directory_.path());
+  ASSERT_THAT(listed, IsOk());
+  ASSERT_THAT(listed_without, IsOk());
+  EXPECT_EQ(listed->size(), 3);
+  EXPECT_TRUE(std::ranges::equal(*listed, *listed_without, [](const DirectoryEntry& a, const DirectoryEntry& b) {
+    return a.name == b.name && a.type == b.type;
+  }));
+}
+
+TEST_F(SystemCallFaultsTest, AListingDoesNotMindEntriesThatVanish) {
+  Prepare();
+  std::atomic<bool> stop = false;
+  std::thread other([&] {
+    while (!stop) {
+      std::ofstream(folder_ + "/x") << "";
+      fs::remove(folder_ + "/x");
+    }
+  });
+  const ListingWithoutTypes without_types;
+  for (int i = 0; i < 5000; ++i) ASSERT_THAT(files_.ListDirectory(folder_), IsOk());
+  stop = true;
+  other.join();
 }
 
 // A sync that answers 0 is not believed of a file system that is down (storage/io/sync.h).

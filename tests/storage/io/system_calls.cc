@@ -17,6 +17,7 @@ namespace tidemark::storage {
 namespace {
 
 thread_local SystemCallFault* fault_of_this_thread = nullptr;
+thread_local bool lists_without_types = false;
 
 bool Fails(const char* name) { return fault_of_this_thread != nullptr && fault_of_this_thread->Fails(name); }
 
@@ -38,6 +39,9 @@ SystemCallFault::SystemCallFault(std::string name, int error, size_t times)
 }
 
 SystemCallFault::~SystemCallFault() { fault_of_this_thread = nullptr; }
+
+ListingWithoutTypes::ListingWithoutTypes() { lists_without_types = true; }
+ListingWithoutTypes::~ListingWithoutTypes() { lists_without_types = false; }
 
 SystemCallFault* SystemCallFault::OfThisThread() { return fault_of_this_thread; }
 
@@ -153,7 +157,9 @@ int __wrap_unlinkat(int folder, const char* path, int flags) {
 }
 DIR* __wrap_fdopendir(int fd) { return Fails("fdopendir") ? nullptr : __real_fdopendir(fd); }
 struct dirent* __wrap_readdir(DIR* directory) {
-  return Fails("readdir") ? nullptr : __real_readdir(directory);
+  struct dirent* entry = Fails("readdir") ? nullptr : __real_readdir(directory);
+  if (entry != nullptr && tidemark::storage::lists_without_types) entry->d_type = DT_UNKNOWN;
+  return entry;
 }
 void* __wrap_mmap(void* address, size_t size, int protection, int flags, int fd, off_t offset) {
   return Fails("mmap") ? MAP_FAILED : __real_mmap(address, size, protection, flags, fd, offset);

@@ -48,6 +48,16 @@ class SystemCallFault {
   std::string failed_;
 };
 
+// While it lives, directories that this thread lists do not tell the types of what is in them, as some file systems do
+// not. One at a time in a thread.
+class ListingWithoutTypes {
+ public:
+  ListingWithoutTypes();
+  ~ListingWithoutTypes();
+  ListingWithoutTypes(const ListingWithoutTypes&) = delete;
+  ListingWithoutTypes& operator=(const ListingWithoutTypes&) = delete;
+};
+
 }  // namespace tidemark::storage
 
 #endif  // TIDEMARK_TESTS_STORAGE_IO_SYSTEM_CALLS_H_
