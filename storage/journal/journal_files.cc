@@ -1,13 +1,14 @@
 #include "storage/journal/journal_files.h"
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
 #include <memory>
 #include <span>
+#include <system_error>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "fmt/format.h"
 #include "storage/io/fresh_look.h"
 #include "storage/journal/segment.h"
@@ -29,11 +30,10 @@ std::string UpperName(EntryNumber number) { return fmt::format("{:04}", (number 
 
 // The number that `name` stands for, if the journal would name it like that.
 std::optional<uint64_t> ParseName(std::string_view name, size_t digits) {
+  if (name.size() < digits || (name.size() > digits && name.front() == '0')) return std::nullopt;
   uint64_t number = 0;
-  if (name.size() < digits || !absl::SimpleAtoi(absl::string_view(name.data(), name.size()), &number)) {
-    return std::nullopt;
-  }
-  if (fmt::format("{:0{}}", number, digits) != name) return std::nullopt;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
+  if (error != std::errc() || end != name.data() + name.size()) return std::nullopt;
   return number;
 }
 
@@ -98,13 +98,13 @@ void JournalFiles::LookAfresh(EntryNumber number) const {
   }
 }
 
-absl::StatusOr<EntryNumber> JournalFiles::HighestIn(const std::string& folder) const {
-  auto entries = files_.ListDirectory(folder);
+absl::StatusOr<EntryNumber> JournalFiles::HighestInFolderOf(EntryNumber number) const {
+  auto entries = files_.ListDirectory(FolderOf(number));
   if (!entries.ok()) return entries.status();
   EntryNumber highest = 0;
   for (const DirectoryEntry& entry : *entries) {
-    const auto number = ParseName(entry.name, 10);
-    if (number && *number > highest && FolderOf(*number) == folder) highest = *number;
+    const auto named = ParseName(entry.name, 10);
+    if (named && *named > highest && LastOfFolder(*named) == LastOfFolder(number)) highest = *named;
   }
   return highest;
 }
@@ -130,7 +130,7 @@ absl::StatusOr<EntryNumber> JournalFiles::Highest() const {
     if (!lower.ok()) return lower.status();
     for (const uint64_t folder : *lower) {
       if (folder >= kSegmentEntries / kFolderEntries) continue;
-      const auto highest = HighestIn(FolderOf(first + folder * kFolderEntries));
+      const auto highest = HighestInFolderOf(first + folder * kFolderEntries);
       if (!highest.ok() || *highest > 0) return highest;
     }
   }
@@ -140,7 +140,7 @@ absl::StatusOr<EntryNumber> JournalFiles::Highest() const {
 absl::StatusOr<EntryNumber> JournalFiles::HighestAfter(EntryNumber number) const {
   const EntryNumber first = number + 1;
   for (EntryNumber next = first;; next = LastOfFolder(next) + 1) {
-    const auto highest = HighestIn(FolderOf(next));
+    const auto highest = HighestInFolderOf(next);
     if (absl::IsNotFound(highest.status())) return number;
     if (!highest.ok()) return highest.status();
     // A folder is made ahead, so an empty one is the end. A power loss may have taken the names before it.

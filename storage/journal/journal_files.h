@@ -89,7 +89,7 @@ class JournalFiles {
   absl::StatusOr<bool> IsPacked(EntryNumber number) const;
 
  private:
-  absl::StatusOr<EntryNumber> HighestIn(const std::string& folder) const;
+  absl::StatusOr<EntryNumber> HighestInFolderOf(EntryNumber number) const;
   absl::Status MakeNames(EntryNumber number);
   absl::Status RemoveNames(EntryNumber number);
 
