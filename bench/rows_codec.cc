@@ -11,8 +11,8 @@
 
 #include "bench/bench_store.h"
 #include "bench/rows.h"
+#include "storage/bytes/ids.h"
 #include "storage/shard/chunk_codec.h"
-#include "storage/shard/ids.h"
 #include "tidemark/torch.h"
 
 namespace tidemark::bench {

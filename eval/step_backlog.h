@@ -11,8 +11,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "storage/bytes/ids.h"
 #include "storage/records/step_catalog.h"
-#include "storage/shard/ids.h"
 
 namespace tidemark {
 

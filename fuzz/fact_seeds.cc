@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "storage/bytes/byte_writer.h"
 #include "storage/records/fact.h"
-#include "storage/shard/byte_writer.h"
 
 namespace tidemark::fuzz {
 

@@ -15,9 +15,9 @@
 #include "fuzz/fuzzing.h"
 #include "fuzz/hostile_case.h"
 #include "fuzz/store_image.h"
+#include "storage/bytes/byte_writer.h"
 #include "storage/journal/entry.h"
 #include "storage/records/fact.h"
-#include "storage/shard/byte_writer.h"
 
 namespace tidemark::fuzz {
 namespace {

@@ -9,9 +9,9 @@
 
 #include "fuzz/allocation_count.h"
 #include "fuzz/fuzzing.h"
+#include "storage/bytes/ids.h"
 #include "storage/journal/entry.h"
 #include "storage/journal/journal_view.h"
-#include "storage/shard/ids.h"
 
 namespace tidemark::fuzz {
 namespace {
@@ -23,7 +23,8 @@ void TryFile(storage::EntryNumber number, const std::string& bytes) {
                    "an entry is refused for another reason than damage or a newer version");
   }
   const absl::StatusOr<std::string> written = storage::EncodeEntryFile(*file);
-  Require(written.ok() && storage::PadEntryFile(*written, bytes.size()) == bytes, "an entry is not what it was once it is written");
+  Require(written.ok() && storage::PadEntryFile(*written, bytes.size()) == bytes,
+          "an entry is not what it was once it is written");
 }
 
 void TryJournal(const std::vector<std::optional<std::string>>& files) {

@@ -1,14 +1,14 @@
-// A segment of a journal. The first byte of the input says whether the checksum at its end is made right, or is what the
-// input says.
+// A segment of a journal. The first byte of the input says whether the checksum at its end is made right, or is what
+// the input says.
 
 #include <string>
 #include <vector>
 
 #include "fuzz/allocation_count.h"
 #include "fuzz/fuzzing.h"
+#include "storage/bytes/ids.h"
 #include "storage/journal/journal_view.h"
 #include "storage/journal/segment.h"
-#include "storage/shard/ids.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tidemark;

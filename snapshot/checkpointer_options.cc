@@ -5,10 +5,10 @@
 #include <thread>
 
 #include "fmt/format.h"
+#include "storage/bytes/utf8.h"
 #include "storage/io/quoted_name.h"
 #include "storage/io/thread_priority.h"
 #include "storage/records/json_fields.h"
-#include "storage/shard/utf8.h"
 
 namespace tidemark {
 namespace {

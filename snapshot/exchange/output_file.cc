@@ -10,9 +10,9 @@
 #include <system_error>
 
 #include "fmt/format.h"
+#include "storage/bytes/ids.h"
 #include "storage/io/errno_status.h"
 #include "storage/io/sync.h"
-#include "storage/shard/ids.h"
 
 namespace tidemark {
 namespace {

@@ -1,10 +1,10 @@
 #include "snapshot/exchange/strict_json.h"
 
 #include "fmt/format.h"
+#include "storage/bytes/utf8.h"
 #include "storage/io/printable_text.h"
 #include "storage/records/c_locale.h"
 #include "storage/records/json_fields.h"
-#include "storage/shard/utf8.h"
 
 namespace tidemark {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "storage/bytes/ids.h"
 #include "storage/records/manifest_records.h"
-#include "storage/shard/ids.h"
 #include "storage/store/store.h"
 #include "storage/store/store_layout.h"
 

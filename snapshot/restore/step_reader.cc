@@ -10,7 +10,7 @@
 #include "fmt/format.h"
 #include "snapshot/guarded.h"
 #include "snapshot/restore/step_reader_impl.h"
-#include "storage/shard/ids.h"
+#include "storage/bytes/ids.h"
 
 namespace tidemark {
 namespace {

@@ -17,7 +17,7 @@
 #include "snapshot/restore/restore_walk.h"
 #include "snapshot/restore/store_reader_catalog.h"
 #include "snapshot/restore/stored_snapshot.h"
-#include "storage/shard/ids.h"
+#include "storage/bytes/ids.h"
 #include "tidemark/store_reader.h"
 
 namespace tidemark {

@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "snapshot/staging/staging_plan.h"
-#include "storage/shard/ids.h"
+#include "storage/bytes/ids.h"
 
 namespace tidemark {
 

@@ -11,7 +11,7 @@
 #include "fmt/format.h"
 #include "snapshot/guarded.h"
 #include "snapshot/staging/streaming_copy.h"
-#include "storage/shard/utf8.h"
+#include "storage/bytes/utf8.h"
 
 namespace tidemark {
 namespace {

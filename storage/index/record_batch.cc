@@ -6,11 +6,11 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/bytes/byte_reader.h"
+#include "storage/bytes/byte_writer.h"
+#include "storage/bytes/checked_encoding.h"
 #include "storage/index/index_keys.h"
 #include "storage/index/key_iteration.h"
-#include "storage/shard/byte_reader.h"
-#include "storage/shard/byte_writer.h"
-#include "storage/shard/checked_encoding.h"
 
 namespace tidemark::storage {
 namespace {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/bytes/byte_reader.h"
 #include "storage/io/check.h"
-#include "storage/shard/byte_reader.h"
 
 namespace tidemark::storage {
 namespace {

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "fmt/format.h"
-#include "storage/shard/byte_reader.h"
-#include "storage/shard/byte_writer.h"
-#include "storage/shard/checked_encoding.h"
+#include "storage/bytes/byte_reader.h"
+#include "storage/bytes/byte_writer.h"
+#include "storage/bytes/checked_encoding.h"
 
 namespace tidemark::storage {
 namespace {

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "fmt/format.h"
+#include "storage/bytes/ids.h"
 #include "storage/io/exception_status.h"
 #include "storage/journal/journal_packing.h"
 #include "storage/journal/journal_reader.h"
-#include "storage/shard/ids.h"
 
 namespace tidemark::storage {
 namespace {
@@ -185,8 +185,8 @@ Appended Journal::AppendLocked(AppendDraft draft, Appender::FactCheck check, Roo
     }
     const JournalView& view = appender_.view();
     if (draft.kind != AppendDraft::Kind::kSettles && view.last().number - view.established() > kUnsettledMax) {
-      Appended settled = AppendLocked({.kind = AppendDraft::Kind::kSettles},
-                                      [](const JournalView&) { return absl::OkStatus(); }, room);
+      Appended settled = AppendLocked(
+          {.kind = AppendDraft::Kind::kSettles}, [](const JournalView&) { return absl::OkStatus(); }, room);
       if (!settled.ok()) {
         return {.result = Appender::Result::kFailed, .status = std::move(settled.status), .id = draft.id};
       }

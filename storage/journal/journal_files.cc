@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "fmt/format.h"
+#include "storage/bytes/ids.h"
 #include "storage/io/fresh_look.h"
 #include "storage/journal/segment.h"
-#include "storage/shard/ids.h"
 
 namespace tidemark::storage {
 namespace {

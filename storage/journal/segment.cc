@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "fmt/format.h"
-#include "storage/shard/byte_reader.h"
-#include "storage/shard/byte_writer.h"
-#include "storage/shard/ids.h"
+#include "storage/bytes/byte_reader.h"
+#include "storage/bytes/byte_writer.h"
+#include "storage/bytes/ids.h"
 
 namespace tidemark::storage {
 namespace {

@@ -18,10 +18,10 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "storage/bytes/ids.h"
 #include "storage/records/best_modes.h"
 #include "storage/records/manifest_records.h"
 #include "storage/records/phases_record.h"
-#include "storage/shard/ids.h"
 #include "tidemark/step_info.h"
 
 namespace tidemark::storage {

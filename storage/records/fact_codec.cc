@@ -8,18 +8,18 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/bytes/checked_encoding.h"
+#include "storage/bytes/utf8.h"
 #include "storage/records/fact.h"
 #include "storage/records/metric_report.h"
 #include "storage/records/record_bytes.h"
-#include "storage/shard/checked_encoding.h"
-#include "storage/shard/utf8.h"
 
 namespace tidemark::storage {
 namespace {
 
 // A kind's number on disk is its place in Fact, from 1; new kinds go to the end of both.
 constexpr std::array<std::string_view, std::variant_size_v<Fact>> kWhat = {
-    "step fact",   "state fact",      "evaluation fact",       "pin fact",   "kept fact",
+    "step fact",   "state fact",      "evaluation fact",       "pin fact",    "kept fact",
     "phases fact", "best modes fact", "deletion request fact", "answer fact", "store fact"};
 constexpr uint8_t kVersion = 1;  // the newest one of each kind
 

@@ -20,9 +20,9 @@
 #include "absl/status/statusor.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
+#include "storage/bytes/ids.h"
 #include "storage/io/exception_status.h"
 #include "storage/io/printable_text.h"
-#include "storage/shard/ids.h"
 #include "tidemark/step_info.h"
 
 namespace tidemark::storage {

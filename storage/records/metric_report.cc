@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "fmt/format.h"
+#include "storage/bytes/checked_encoding.h"
+#include "storage/bytes/utf8.h"
 #include "storage/io/quoted_name.h"
 #include "storage/records/checked_json.h"
 #include "storage/records/json_fields.h"
-#include "storage/shard/checked_encoding.h"
-#include "storage/shard/utf8.h"
 #include "tidemark/entry.h"
 
 namespace tidemark::storage {

@@ -16,7 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "storage/shard/ids.h"
+#include "storage/bytes/ids.h"
 #include "tidemark/step_info.h"
 
 namespace tidemark::storage {

@@ -3,11 +3,11 @@
 #include <limits>
 
 #include "fmt/format.h"
+#include "storage/bytes/utf8.h"
 #include "storage/io/quoted_name.h"
 #include "storage/records/json_fields.h"
 #include "storage/records/metric_report.h"
 #include "storage/records/tag.h"
-#include "storage/shard/utf8.h"
 
 namespace tidemark::storage {
 namespace {

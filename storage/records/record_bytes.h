@@ -17,11 +17,11 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "storage/bytes/byte_reader.h"
+#include "storage/bytes/byte_writer.h"
 #include "storage/records/best_modes.h"
 #include "storage/records/manifest_records.h"
 #include "storage/records/phases_record.h"
-#include "storage/shard/byte_reader.h"
-#include "storage/shard/byte_writer.h"
 #include "tidemark/step_info.h"
 
 namespace tidemark::storage {

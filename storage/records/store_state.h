@@ -17,10 +17,10 @@
 
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
+#include "storage/bytes/ids.h"
 #include "storage/records/best_modes.h"
 #include "storage/records/fact.h"
 #include "storage/records/manifest_records.h"
-#include "storage/shard/ids.h"
 #include "tidemark/step_info.h"
 
 namespace tidemark::storage {

@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "fmt/format.h"
-#include "storage/shard/byte_reader.h"
+#include "storage/bytes/byte_reader.h"
 #include "storage/shard/shard_files.h"
 #include "storage/shard/shard_index_layout.h"
 

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "fmt/format.h"
-#include "storage/shard/byte_planes.h"
-#include "storage/shard/plane_frame.h"
+#include "storage/codec/byte_planes.h"
+#include "storage/codec/plane_frame.h"
 #include "zstd.h"
 #include "zstd_errors.h"
 

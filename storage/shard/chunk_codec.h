@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "storage/shard/codec_backend.h"
+#include "storage/codec/codec_backend.h"
 #include "storage/shard/shard_format.h"
 
 namespace tidemark::storage {

@@ -9,8 +9,8 @@
 
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "storage/bytes/utf8.h"
 #include "storage/io/printable_text.h"
-#include "storage/shard/utf8.h"
 
 namespace tidemark {
 namespace {

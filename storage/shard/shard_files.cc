@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/bytes/byte_reader.h"
 #include "storage/io/exception_status.h"
-#include "storage/shard/byte_reader.h"
 #include "storage/shard/shard_index_layout.h"
 
 namespace tidemark::storage {

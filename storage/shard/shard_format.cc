@@ -3,8 +3,8 @@
 #include "storage/shard/shard_format.h"
 
 #include "fmt/format.h"
-#include "storage/shard/byte_reader.h"
-#include "storage/shard/byte_writer.h"
+#include "storage/bytes/byte_reader.h"
+#include "storage/bytes/byte_writer.h"
 
 namespace tidemark::storage {
 namespace {

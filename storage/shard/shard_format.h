@@ -26,7 +26,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "storage/shard/ids.h"
+#include "storage/bytes/ids.h"
 #include "tidemark/entry.h"
 
 namespace tidemark::storage {

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/bytes/byte_reader.h"
 #include "storage/io/printable_text.h"
-#include "storage/shard/byte_reader.h"
 #include "storage/shard/name_table.h"
 #include "storage/shard/shard_format.h"
 #include "storage/shard/shard_index_layout.h"

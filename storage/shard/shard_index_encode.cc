@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "fmt/format.h"
-#include "storage/shard/byte_writer.h"
+#include "storage/bytes/byte_writer.h"
 #include "storage/shard/shard_format.h"
 #include "storage/shard/shard_index_layout.h"
 

@@ -11,8 +11,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "fmt/format.h"
+#include "storage/bytes/byte_reader.h"
 #include "storage/io/exception_status.h"
-#include "storage/shard/byte_reader.h"
 #include "storage/shard/range_fetcher.h"
 #include "storage/shard/shard_files.h"
 

@@ -7,14 +7,14 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/bytes/byte_reader.h"
+#include "storage/bytes/checked_encoding.h"
+#include "storage/codec/byte_planes.h"
 #include "storage/io/exception_status.h"
 #include "storage/io/rate_limiter.h"
 #include "storage/io/thread_priority.h"
 #include "storage/shard/aligned_buffer.h"
 #include "storage/shard/block_stream.h"
-#include "storage/shard/byte_planes.h"
-#include "storage/shard/byte_reader.h"
-#include "storage/shard/checked_encoding.h"
 #include "storage/shard/chunk_reuse.h"
 #include "storage/shard/compression_governor.h"
 #include "storage/shard/encode_pipeline.h"

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "storage/bytes/ids.h"
 #include "storage/journal/entry.h"
 #include "storage/records/fact.h"
-#include "storage/shard/ids.h"
 
 namespace tidemark::storage {
 

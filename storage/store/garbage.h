@@ -14,10 +14,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "storage/bytes/ids.h"
 #include "storage/io/file_system.h"
 #include "storage/records/manifest_records.h"
 #include "storage/records/step_catalog.h"
-#include "storage/shard/ids.h"
 #include "storage/store/store_layout.h"
 
 namespace tidemark::storage {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "fmt/format.h"
-#include "storage/shard/ids.h"
+#include "storage/bytes/ids.h"
 
 namespace tidemark::storage {
 namespace {
@@ -26,8 +26,7 @@ absl::StatusOr<std::string> ClosedState(FileSystem& files, const std::string& fo
   std::map<std::string, uint64_t> sizes;
   for (const DirectoryEntry& entry : *entries) {
     if (entry.name == kStateName || entry.name == kTemporaryName) continue;
-    const absl::StatusOr<std::unique_ptr<File>> file =
-        files.OpenForRead(PathOf(folder, entry.name), /*direct=*/false);
+    const absl::StatusOr<std::unique_ptr<File>> file = files.OpenForRead(PathOf(folder, entry.name), /*direct=*/false);
     if (!file.ok()) return file.status();
     const absl::StatusOr<uint64_t> size = (*file)->Size();
     if (!size.ok()) return size.status();
@@ -63,8 +62,7 @@ absl::StatusOr<bool> IsIndexBelieved(FileSystem& files, const std::string& folde
   if (!state.ok()) return state.status();
   const bool is_closed = state->starts_with("closed ");
   if (!is_closed && boot.empty()) return false;
-  const absl::StatusOr<std::string> expected =
-      is_closed ? ClosedState(files, folder) : OpenState(files, folder, boot);
+  const absl::StatusOr<std::string> expected = is_closed ? ClosedState(files, folder) : OpenState(files, folder, boot);
   if (!expected.ok()) return expected.status();
   return *state == *expected;
 }

@@ -11,10 +11,10 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/bytes/checked_encoding.h"
 #include "storage/io/exception_status.h"
 #include "storage/io/printable_text.h"
 #include "storage/records/json_fields.h"
-#include "storage/shard/checked_encoding.h"
 
 namespace tidemark::storage {
 namespace {

@@ -29,8 +29,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "storage/bytes/ids.h"
 #include "storage/io/file_system.h"
-#include "storage/shard/ids.h"
 #include "storage/store/store_layout.h"
 
 namespace tidemark::storage {

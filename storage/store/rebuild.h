@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "storage/bytes/ids.h"
 #include "storage/io/file_system.h"
 #include "storage/journal/entry.h"
 #include "storage/records/fact.h"
 #include "storage/records/step_catalog.h"
-#include "storage/shard/ids.h"
 #include "storage/shard/shard_reader.h"
 #include "storage/store/memory_catalog.h"
 #include "storage/store/store_layout.h"

@@ -20,10 +20,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "storage/bytes/ids.h"
 #include "storage/records/fact.h"
 #include "storage/records/metric_report.h"
 #include "storage/records/step_catalog.h"
-#include "storage/shard/ids.h"
 #include "tidemark/step_info.h"
 
 namespace tidemark::storage {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/bytes/ids.h"
 #include "storage/io/exception_status.h"
-#include "storage/shard/ids.h"
 #include "storage/store/garbage.h"
 #include "storage/store/retired_shard.h"
 #include "storage/store/warn_later.h"
@@ -319,8 +319,8 @@ void Store::RemoveReplaced(const WarnLater& later) {
   }
   if (status.ok()) return;
   BestEffort([&] {
-    later.warn(fmt::format("files of steps that were replaced or deleted are still there: {}",
-                           std::string(status.message())));
+    later.warn(
+        fmt::format("files of steps that were replaced or deleted are still there: {}", std::string(status.message())));
   });
 }
 

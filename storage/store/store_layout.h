@@ -8,7 +8,7 @@
 #include <string_view>
 #include <utility>
 
-#include "storage/shard/ids.h"
+#include "storage/bytes/ids.h"
 
 namespace tidemark::storage {
 

@@ -4,11 +4,11 @@
 
 #include "absl/time/clock.h"
 #include "fmt/format.h"
+#include "storage/bytes/checked_encoding.h"
+#include "storage/bytes/ids.h"
 #include "storage/io/fresh_look.h"
 #include "storage/io/lock_note.h"
 #include "storage/journal/journal_files.h"
-#include "storage/shard/checked_encoding.h"
-#include "storage/shard/ids.h"
 #include "storage/store/attempt_reader.h"
 #include "storage/store/first_format/convert.h"
 #include "storage/store/garbage.h"

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "storage/bytes/ids.h"
 #include "storage/records/step_catalog.h"
-#include "storage/shard/ids.h"
 #include "storage/store/store_identity.h"
 #include "storage/store/store_journal.h"
 #include "storage/store/store_layout.h"

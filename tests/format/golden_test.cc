@@ -4,7 +4,7 @@
 #include <filesystem>
 
 #include "gtest/gtest.h"
-#include "storage/shard/byte_reader.h"
+#include "storage/bytes/byte_reader.h"
 #include "storage/shard/shard_verify.h"
 #include "tests/format/golden_contents.h"
 #include "tests/storage/io/status_matchers.h"

@@ -8,8 +8,8 @@
 
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "storage/bytes/byte_reader.h"
 #include "storage/records/json_fields.h"
-#include "storage/shard/byte_reader.h"
 #include "tests/format/golden_contents.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/bytes/ids.h"
 #include "storage/io/file_system.h"
-#include "storage/shard/ids.h"
 #include "storage/store/store_identity.h"
 #include "storage/store/store_journal.h"
 #include "storage/store/store_layout.h"

@@ -12,18 +12,21 @@ import source_tree
 
 # Each room, and the rooms whose headers its files may include besides its own and the public ones. The first room
 # whose prefix fits a path is the path's room.
-STORAGE = ["storage/io/", "storage/shard/", "storage/records/", "storage/journal/", "storage/index/", "storage/store/",
-           "storage/retention/"]
+STORAGE = ["storage/io/", "storage/bytes/", "storage/codec/", "storage/shard/", "storage/records/", "storage/journal/",
+           "storage/index/", "storage/store/", "storage/retention/"]
 ROOMS = [
     ("include/tidemark/torch.h", []),
     ("include/tidemark/", []),
     ("storage/io/", []),
-    ("storage/shard/", ["storage/io/"]),
-    ("storage/records/", ["storage/io/", "storage/shard/"]),
-    ("storage/journal/", ["storage/io/", "storage/shard/"]),
-    ("storage/index/", ["storage/io/", "storage/shard/", "storage/records/", "storage/journal/"]),
-    ("storage/store/", ["storage/io/", "storage/shard/", "storage/records/", "storage/journal/", "storage/index/"]),
-    ("storage/retention/", ["storage/io/", "storage/shard/", "storage/records/", "storage/store/"]),
+    ("storage/bytes/", ["storage/io/"]),
+    ("storage/codec/", []),
+    ("storage/shard/", ["storage/io/", "storage/bytes/", "storage/codec/"]),
+    ("storage/records/", ["storage/io/", "storage/bytes/", "storage/shard/"]),
+    ("storage/journal/", ["storage/io/", "storage/bytes/"]),
+    ("storage/index/", ["storage/io/", "storage/bytes/", "storage/records/", "storage/journal/"]),
+    ("storage/store/", ["storage/io/", "storage/bytes/", "storage/shard/", "storage/records/", "storage/journal/",
+                        "storage/index/"]),
+    ("storage/retention/", ["storage/io/", "storage/bytes/", "storage/records/", "storage/store/"]),
     ("snapshot/exchange/", STORAGE + ["snapshot/"]),
     ("snapshot/torch/", STORAGE + ["snapshot/", "snapshot/exchange/"]),
     ("snapshot/", STORAGE),
@@ -39,7 +42,7 @@ LIBRARIES = [
     ("liburing", r"^(liburing\.h|liburing/|linux/io_uring\.h)", ("storage/io/",)),
     ("zstd", r"^(zstd|zdict|zstd_errors)\.h$", ("storage/shard/", "bench/")),
     ("RocksDB", r"^rocksdb/", ("storage/index/",)),
-    ("xxHash", r"^(xxhash|xxh3|xxh_x86dispatch)\.h$", ("storage/shard/",)),
+    ("xxHash", r"^(xxhash|xxh3|xxh_x86dispatch)\.h$", ("storage/bytes/", "storage/shard/")),
     ("nlohmann-json", r"^nlohmann/", ("storage/", "snapshot/", "eval/", "tools/", "examples/", "fuzz/", "bench/")),
     ("CLI11", r"^CLI/", ("tools/", "examples/", "bench/")),
 ]
@@ -126,7 +129,7 @@ class Layering(unittest.TestCase):
             self.assertTrue(any(line.startswith(path + ":2: ") and expected in line for line in found), (expected, found))
 
     def test_arrows_down_are_allowed(self):
-        self.assert_allowed("storage/index/manifest.cc", "storage/shard/ids.h")
+        self.assert_allowed("storage/index/manifest.cc", "storage/bytes/ids.h")
         self.assert_allowed("storage/shard/entry.cc", "storage/io/file_system.h")
         self.assert_allowed("storage/io/posix.cc", "tidemark/entry.h")
         self.assert_allowed("snapshot/consumers/persister.cc", "storage/store/store.h")
@@ -138,8 +141,10 @@ class Layering(unittest.TestCase):
         self.assert_allowed("tests/storage/shard/chunk_codec_test.cc", "zstd.h")
 
     def test_arrows_up_are_refused(self):
-        self.assert_refused("storage/io/posix.cc", "storage/shard/ids.h", "up to storage/shard/")
-        self.assert_refused("storage/shard/ids.cc", "storage/index/manifest.h", "up to storage/index/")
+        self.assert_refused("storage/io/posix.cc", "storage/bytes/ids.h", "up to storage/bytes/")
+        self.assert_refused("storage/bytes/ids.cc", "storage/index/manifest.h", "up to storage/index/")
+        self.assert_refused("storage/journal/journal.cc", "storage/shard/shard_format.h", "up to storage/shard/")
+        self.assert_refused("storage/codec/byte_planes.cc", "storage/bytes/ids.h", "up to storage/bytes/")
         self.assert_refused("storage/store/a.cc", "snapshot/persister.h", "up to snapshot/")
         self.assert_refused("storage/store/a.cc", "eval/worker.h", "up to eval/")
         self.assert_refused("snapshot/consumers/persister.cc", "eval/worker.h", "up to eval/")
@@ -147,7 +152,7 @@ class Layering(unittest.TestCase):
         self.assert_refused("snapshot/restore/restore.cc", "snapshot/exchange/output_file.h", "up to snapshot/exchange/")
         self.assert_refused("snapshot/consumers/persister.cc", "snapshot/torch/torch_state.h", "up to snapshot/torch/")
         self.assert_refused("snapshot/consumers/persister.cc", "tests/fakes.h", "up to tests/")
-        self.assert_refused("include/tidemark/state.h", "storage/shard/ids.h", "up to storage/shard/")
+        self.assert_refused("include/tidemark/state.h", "storage/bytes/ids.h", "up to storage/bytes/")
 
     def test_foreign_libraries_stay_in_their_rooms(self):
         self.assert_refused("include/tidemark/state.h", "torch/torch.h", "LibTorch belongs to")
@@ -164,7 +169,7 @@ class Layering(unittest.TestCase):
     def test_examples_use_the_public_headers_alone(self):
         self.assert_allowed("examples/char_lm/main.cc", "tidemark/torch.h")
         self.assert_allowed("examples/char_lm/main.cc", "examples/char_lm/model.h")
-        self.assert_refused("examples/char_lm/main.cc", "storage/shard/ids.h", "with the public headers")
+        self.assert_refused("examples/char_lm/main.cc", "storage/bytes/ids.h", "with the public headers")
 
     def test_one_file_syncs(self):
         for call in "fsync(fd)", "::fdatasync(fd)":

@@ -12,8 +12,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "storage/bytes/ids.h"
 #include "storage/io/file_system.h"
-#include "storage/shard/ids.h"
 #include "storage/shard/shard_reader.h"
 #include "storage/store/store_layout.h"
 

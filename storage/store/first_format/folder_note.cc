@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/bytes/ids.h"
 #include "storage/io/errno_status.h"
 #include "storage/records/checked_json.h"
 #include "storage/records/json_fields.h"
 #include "storage/records/tag.h"
-#include "storage/shard/ids.h"
 
 namespace tidemark::storage {
 namespace {
@@ -104,7 +104,8 @@ absl::Status JoinPinOfFolder(FileSystem& files, const StoreLayout& layout,
 
 absl::StatusOr<std::optional<std::string>> ReadDeletionMark(FileSystem& files, const StoreLayout& layout,
                                                             const StepFolder& folder) {
-  const absl::StatusOr<std::optional<FolderNote>> note = ReadFolderNote(files, NotePath(layout, folder, "deleted.json"));
+  const absl::StatusOr<std::optional<FolderNote>> note =
+      ReadFolderNote(files, NotePath(layout, folder, "deleted.json"));
   if (!note.ok()) return note.status();
   if (!note->has_value()) return std::nullopt;
   return (*note)->text;

@@ -4,10 +4,10 @@
 #include <stdexcept>
 
 #include "fmt/format.h"
+#include "storage/bytes/checked_encoding.h"
 #include "storage/records/checked_json.h"
 #include "storage/records/json_fields.h"
 #include "storage/records/tag.h"
-#include "storage/shard/checked_encoding.h"
 
 namespace tidemark::storage {
 namespace {

@@ -16,7 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "storage/shard/ids.h"
+#include "storage/bytes/ids.h"
 #include "storage/store/first_format/folder_note.h"
 
 namespace tidemark::storage {

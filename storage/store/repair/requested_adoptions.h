@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "storage/bytes/ids.h"
 #include "storage/io/file_system.h"
-#include "storage/shard/ids.h"
 #include "storage/store/repair/adoption.h"
 #include "storage/store/repair/repair.h"
 #include "storage/store/repair/store_change.h"

@@ -12,8 +12,8 @@
 #include "absl/hash/hash.h"
 #include "absl/status/status.h"
 #include "fmt/format.h"
+#include "storage/bytes/byte_reader.h"
 #include "storage/journal/appender.h"
-#include "storage/shard/byte_reader.h"
 #include "tests/storage/journal/explored_world.h"
 
 namespace tidemark::storage {

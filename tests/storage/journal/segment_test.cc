@@ -8,7 +8,7 @@
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "storage/shard/byte_reader.h"
+#include "storage/bytes/byte_reader.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/journal/journal_testing.h"
 

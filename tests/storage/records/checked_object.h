@@ -7,7 +7,7 @@
 #include <string>
 
 #include "fmt/format.h"
-#include "storage/shard/ids.h"
+#include "storage/bytes/ids.h"
 
 namespace tidemark::storage {
 

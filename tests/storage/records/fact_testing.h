@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "storage/bytes/ids.h"
 #include "storage/records/fact.h"
 #include "storage/records/manifest_records.h"
-#include "storage/shard/ids.h"
 #include "tidemark/step_info.h"
 
 namespace tidemark::storage {

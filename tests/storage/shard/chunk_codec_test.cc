@@ -8,7 +8,7 @@
 #include <random>
 
 #include "gtest/gtest.h"
-#include "storage/shard/byte_reader.h"
+#include "storage/bytes/byte_reader.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/shard/shard_testing.h"
 #include "zstd.h"

@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "gtest/gtest.h"
-#include "storage/shard/byte_reader.h"
+#include "storage/bytes/byte_reader.h"
 #include "storage/shard/shard_format.h"
 #include "storage/shard/shard_index_layout.h"
 #include "tests/storage/io/status_matchers.h"

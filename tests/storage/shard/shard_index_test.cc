@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "gtest/gtest.h"
-#include "storage/shard/byte_reader.h"
+#include "storage/bytes/byte_reader.h"
 #include "storage/shard/shard_format.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/shard/shard_testing.h"

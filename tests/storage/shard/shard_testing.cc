@@ -14,7 +14,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "gtest/gtest.h"
-#include "storage/shard/byte_reader.h"
+#include "storage/bytes/byte_reader.h"
 
 namespace tidemark::storage {
 

@@ -9,7 +9,7 @@
 
 #include "fmt/format.h"
 #include "gtest/gtest.h"
-#include "storage/shard/byte_reader.h"
+#include "storage/bytes/byte_reader.h"
 #include "storage/shard/shard_index_layout.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"

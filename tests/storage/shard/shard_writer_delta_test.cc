@@ -8,7 +8,7 @@
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "storage/shard/byte_reader.h"
+#include "storage/bytes/byte_reader.h"
 #include "storage/shard/shard_verify.h"
 #include "storage/shard/shard_writer.h"
 #include "tests/storage/io/status_matchers.h"

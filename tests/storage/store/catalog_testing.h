@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "storage/bytes/ids.h"
 #include "storage/records/step_catalog.h"
-#include "storage/shard/ids.h"
 #include "tests/storage/io/status_matchers.h"
 
 namespace tidemark::storage {

@@ -19,8 +19,8 @@
 #include "absl/status/statusor.h"
 #include "fmt/format.h"
 #include "gtest/gtest.h"
+#include "storage/bytes/ids.h"
 #include "storage/records/step_catalog.h"
-#include "storage/shard/ids.h"
 #include "tests/storage/io/status_matchers.h"
 
 namespace tidemark::storage {

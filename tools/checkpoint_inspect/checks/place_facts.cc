@@ -18,14 +18,14 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "storage/bytes/ids.h"
+#include "storage/codec/codec_backend.h"
 #include "storage/io/errno_status.h"
 #include "storage/io/link_free_path.h"
 #include "storage/io/machine.h"
 #include "storage/io/posix_file.h"
 #include "storage/io/unique_fd.h"
 #include "storage/shard/aligned_buffer.h"
-#include "storage/shard/codec_backend.h"
-#include "storage/shard/ids.h"
 #include "storage/shard/shard_writer.h"
 
 namespace tidemark::inspect {

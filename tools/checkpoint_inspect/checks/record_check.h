@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "storage/bytes/ids.h"
 #include "storage/io/file_system.h"
-#include "storage/shard/ids.h"
 
 namespace tidemark::inspect {
 

@@ -11,7 +11,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "storage/shard/ids.h"
+#include "storage/bytes/ids.h"
 #include "tools/checkpoint_inspect/cli/command_line.h"
 #include "tools/checkpoint_inspect/cli/exit_code.h"
 #include "tools/checkpoint_inspect/output/json.h"
@@ -24,7 +24,7 @@ struct Request {
   Kind kind = Kind::kPin;
   int64_t step = 0;
   storage::AttemptId attempt;
-  std::string text;  // kPin: the note; kDelete: why, for the step's record; kTag, kUntag: the name; else empty
+  std::string text;    // kPin: the note; kDelete: why, for the step's record; kTag, kUntag: the name; else empty
   bool moves = false;  // kTag: takes the name from any other step, in the same entry
 };
 

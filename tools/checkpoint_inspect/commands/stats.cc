@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_split.h"
 #include "fmt/format.h"
-#include "storage/shard/ids.h"
+#include "storage/bytes/ids.h"
 #include "tools/checkpoint_inspect/checks/disk_usage.h"
 #include "tools/checkpoint_inspect/checks/growth.h"
 #include "tools/checkpoint_inspect/commands/commands.h"

@@ -4,8 +4,8 @@
 
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "storage/bytes/ids.h"
 #include "storage/io/file_system.h"
-#include "storage/shard/ids.h"
 #include "tools/checkpoint_inspect/checks/record_check.h"
 #include "tools/checkpoint_inspect/checks/step_check.h"
 #include "tools/checkpoint_inspect/cli/interrupt.h"

@@ -10,8 +10,8 @@
 
 #include "fmt/format.h"
 #include "snapshot/exchange/output_file.h"
+#include "storage/bytes/ids.h"
 #include "storage/io/errno_status.h"
-#include "storage/shard/ids.h"
 #include "tools/checkpoint_inspect/exchange/export_sinks.h"
 #include "tools/checkpoint_inspect/output/json.h"
 
