@@ -47,6 +47,16 @@ void CheckPrintable(std::string_view text) {
   }
 }
 
+// `journal` writes a document for each line.
+void CheckJson(const InspectCommand& command, std::string_view text) {
+  const bool by_line = command.words.front() == "journal";
+  while (!text.empty()) {
+    const std::string_view document = by_line ? text.substr(0, text.find('\n')) : text;
+    Require(nlohmann::json::accept(document), "an output is no JSON");
+    text.remove_prefix(std::min(text.size(), document.size() + 1));
+  }
+}
+
 // `input_bytes`: the size of the input that the store was made from.
 void Try(const InspectCommand& command, const std::string& store, size_t input_bytes, bool json) {
   const AllocationBudget budget(input_bytes);
@@ -58,8 +68,7 @@ void Try(const InspectCommand& command, const std::string& store, size_t input_b
   const std::string text = out.Text();
   CheckPrintable(err.Text());
   CheckPrintable(text);
-  if (!json || text.empty()) return;
-  Require(nlohmann::json::accept(text), "an output is no JSON");
+  if (json) CheckJson(command, text);
 }
 
 void TryCommands(const std::string& store, size_t input_bytes, const std::string& out) {

@@ -13,6 +13,7 @@
 
 #include "fuzz/fact_seeds.h"
 #include "fuzz/fuzzing.h"
+#include "fuzz/journal_image.h"
 #include "fuzz/store_image.h"
 #include "snapshot/exchange/safetensors_header.h"
 #include "snapshot/exchange/safetensors_index.h"
@@ -20,6 +21,7 @@
 #include "storage/journal/entry.h"
 #include "storage/journal/segment.h"
 #include "storage/records/best_modes.h"
+#include "storage/records/fact.h"
 #include "storage/records/manifest_records.h"
 #include "storage/records/metric_report.h"
 #include "storage/records/phases_record.h"
@@ -316,6 +318,67 @@ void AddStoreSeeds(const std::string& target, Seeds& seeds) {
                              File(FileKind::kIdentity, 0, EncodeStoreIdentity(IdentityAt(0).store));
 }
 
+std::string Entry(uint8_t what, const std::vector<storage::Fact>& facts) {
+  ByteWriter out;
+  for (const storage::Fact& fact : facts) {
+    const std::string bytes = EncodeFact(fact).value();
+    out.Put<uint16_t>(static_cast<uint16_t>(bytes.size()));
+    out.PutText(bytes);
+  }
+  return File(FileKind::kEntry, static_cast<uint8_t>(what << 2), out.view());
+}
+
+// The fact that commits what Shard(place, data, index) makes.
+storage::Fact Committed(uint8_t place, std::string_view data, const storage::ShardIndex& index) {
+  const storage::ShardIdentity identity = IdentityAt(place);
+  const std::string encoded = EncodeShardIndex(index);
+  const std::string file = AssembleShard({.identity = identity, .chunk_bytes = storage::kChunkBytesMin}, data, encoded);
+  storage::StepRecord record;
+  record.info = {.step = identity.step,
+                 .attempt = storage::ToHex(identity.attempt.bytes),
+                 .sequence = identity.sequence,
+                 .metrics = index.metrics,
+                 .entry_count = index.entries.size(),
+                 .stored_bytes = file.size()};
+  record.shards = {{.file_bytes = file.size(), .index_digest = storage::DigestOf(AsBytes(encoded))}};
+  record.references = index.files;
+  return storage::StepFact{record};
+}
+
+// Of a store with a journal.
+void AddJournalStoreSeeds(const std::string& target, Seeds& seeds) {
+  constexpr uint8_t kFirst = 32, kSecond = 33;
+  const Contents mixed = Mixed();
+  const storage::ShardIndex referring = Referring(kFirst);
+  const std::string attempt = storage::ToHex(IdentityAt(kFirst).attempt.bytes);
+  const std::string id(32, 'c');
+  const std::string begin = Entry(kBeginsEpoch, {});
+  const std::string commit = Entry(kOfHolder, {Committed(kFirst, mixed.data, mixed.index)});
+  const std::string shard = Shard(kFirst, mixed.data, mixed.index);
+  const std::string sound = shard + begin + commit;
+  seeds[target + "/journal"] = sound;
+  seeds[target + "/journal_two_steps"] =
+      sound + Shard(kSecond, "", referring) + Entry(kOfHolder, {Committed(kSecond, "", referring)});
+  seeds[target + "/journal_unfinished"] = sound + Shard(kSecond, mixed.data, mixed.index) + Entry(kBeginsEpoch, {});
+  seeds[target + "/journal_lost_end"] = shard + begin;
+  seeds[target + "/journal_carried"] = shard + begin +
+                                       Entry(kOfHolder | kMissing, {Committed(kFirst, mixed.data, mixed.index)}) +
+                                       Entry(kCarriesLast, {});
+  seeds[target + "/journal_missing"] =
+      shard + begin + Entry(kOfHolder | kMissing, {Committed(kFirst, mixed.data, mixed.index)}) + Entry(0, {});
+  seeds[target + "/journal_no_entry"] = sound + File(FileKind::kEntryFile, 0, "TMKENTRY") + Entry(0, {});
+  seeds[target + "/journal_not_there"] = shard + begin + Entry(kOfHolder, {Committed(kSecond, "", referring)});
+  const Evaluation evaluation{.evaluator = "e", .worker = "pid 7", .metrics = {{"accuracy", 0.5}}};
+  seeds[target + "/journal_facts"] =
+      sound +
+      Entry(0, {storage::EvaluationFact{0, attempt, evaluation}, storage::PinFact{0, attempt, true, "", {"v1"}}}) +
+      Entry(kOfHolder,
+            {storage::KeptFact{0, attempt, "latest"}, storage::BestModesFact{{{"accuracy", BestMode::kHighest}}}}) +
+      Entry(0, {storage::DeletionRequestFact{id, 0, attempt, "bad", "pid 8", absl::UnixEpoch()}}) +
+      Entry(kOfHolder, {storage::AnswerFact{id, "it is pinned"}}) +
+      Entry(kOfHolder, {storage::StateFact{0, attempt, StepState::kDamaged, "chunk 3"}});
+}
+
 // A round of io_queue_fuzzer.cc: what is changed before it, and eight transfers that do not meet. `file`: 0 or 1, or 2
 // for both in turn.
 struct QueueRound {
@@ -476,7 +539,10 @@ int main(int argc, char** argv) {
   tidemark::fuzz::AddShardSeeds(seeds);
   tidemark::fuzz::AddChunkSeeds(seeds);
   tidemark::fuzz::AddRecordSeeds(seeds);
-  for (const char* target : {"inspect", "repair"}) tidemark::fuzz::AddStoreSeeds(target, seeds);
+  for (const char* target : {"inspect", "repair"}) {
+    tidemark::fuzz::AddStoreSeeds(target, seeds);
+    tidemark::fuzz::AddJournalStoreSeeds(target, seeds);
+  }
   tidemark::fuzz::AddJournalSeeds(seeds);
   seeds.merge(tidemark::fuzz::FactSeeds());
   tidemark::fuzz::AddQueueSeeds(seeds);

@@ -1,13 +1,14 @@
-// Repair of a directory of fuzzed files (store_image.h): a store of the first format without a manifest, which is
-// converted from its shards, notes, reports and requests, as an opening for a trainer does it. RocksDB's own files are
-// not made for strangers, see docs/reliability.md. The plan and the repair agree, the repair leaves nothing for the
-// next one to do, and whatever is committed after it opens and has every byte. Links lead to a folder of the fuzzer's
-// own, of which nothing is touched.
+// Repair of a directory of fuzzed files (store_image.h): a store with a journal and without an index, or one of the
+// first format without a manifest, which is converted from its shards, notes, reports and requests, as an opening for a
+// trainer does it. RocksDB's own files are not made for strangers, see docs/reliability.md. The plan and the repair
+// agree, the repair leaves nothing for the next one to do, and whatever is committed after it opens and has every byte.
+// Links lead to a folder of the fuzzer's own, of which nothing is touched.
 
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -67,9 +68,25 @@ class Elsewhere {
   const TemporaryFolder folder_;
 };
 
-void Try(const std::string& directory) {
+storage::RepairOptions Options(const std::string& directory) {
+  return {.directory = directory, .read = {.io = storage::IoQueueKind::kThreads}};
+}
+
+// Steps that the plan says can be committed on request.
+std::set<int64_t> Adoptable(const std::string& directory) {
+  std::set<int64_t> steps;
+  const auto plan = storage::PlanRepair(storage::PosixFileSystem(), Options(directory));
+  if (!plan.ok()) return steps;
+  for (const storage::StoreChange& change : plan->changes) {
+    if (change.adoptable && change.step) steps.insert(*change.step);
+  }
+  return steps;
+}
+
+void Try(const std::string& directory, const std::set<int64_t>& adopt) {
   storage::FileSystem& files = storage::PosixFileSystem();
-  const storage::RepairOptions options = {.directory = directory, .read = {.io = storage::IoQueueKind::kThreads}};
+  storage::RepairOptions options = Options(directory);
+  options.adopt = adopt;
   const absl::StatusOr<storage::RepairReport> plan = storage::PlanRepair(files, options);
   const absl::StatusOr<storage::RepairReport> report = storage::RepairStore(files, options);
   Require(plan.ok() == report.ok(), "a repair is planned and refused, or refused and done");
@@ -96,7 +113,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::filesystem::remove_all(storage::StoreLayout(folder.path()).manifest());
   const fuzz::Elsewhere elsewhere;
   elsewhere.LeadLinksHere(folder.path());
-  fuzz::Try(folder.path());
+  if (const auto adoptable = fuzz::Adoptable(folder.path()); !adoptable.empty()) fuzz::Try(folder.path(), adoptable);
+  fuzz::Try(folder.path(), {});
   elsewhere.RequireUntouched();
   return 0;
 }

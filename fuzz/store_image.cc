@@ -6,11 +6,14 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "fmt/format.h"
+#include "fuzz/journal_image.h"
 #include "storage/records/metric_report.h"
 #include "storage/shard/aligned_buffer.h"
 #include "storage/shard/shard_index_layout.h"
+#include "storage/store/garbage.h"
 #include "storage/store/store_identity.h"
 #include "storage/store/store_layout.h"
 
@@ -90,6 +93,10 @@ class StoreMaker {
         return WriteFile(folder + "/pin.json", bytes);
       case FileKind::kDeletion:
         return WriteFile(folder + "/deleted.json", bytes);
+      case FileKind::kEntry:
+        return Journal().Add(place >> 2, FuzzInput(bytes));
+      case FileKind::kEntryFile:
+        return Journal().AddFile(bytes);
       case FileKind::kAnything:
       case FileKind::kLink:
       case FileKind::kFifo:
@@ -142,7 +149,17 @@ class StoreMaker {
     Require(made == 0 || errno != EPERM, "no links and fifos can be made here");
   }
 
+  // The store is of the present format from then on.
+  JournalImage& Journal() {
+    if (!journal_) {
+      journal_.emplace(layout_.journal());
+      WriteFile(layout_.identity(), EncodeStoreIdentity(TheStore()));
+    }
+    return *journal_;
+  }
+
   const storage::StoreLayout layout_;
+  std::optional<JournalImage> journal_;
 };
 
 }  // namespace
@@ -150,6 +167,7 @@ class StoreMaker {
 storage::ShardIdentity IdentityAt(uint8_t place) {
   storage::ShardIdentity identity{.store = TheStore(), .step = place & 3};
   identity.attempt.bytes.fill(static_cast<uint8_t>(0xb0 + (place & 7)));
+  if ((place & 32) != 0) identity.attempt = storage::MakeAttemptId(1, place & 7);
   identity.sequence = place;
   identity.world_size = (place & 64) != 0 ? 2 : 1;
   identity.rank = (place & 128) != 0 ? identity.world_size - 1 : 0;

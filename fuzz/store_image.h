@@ -1,5 +1,6 @@
-// A store of the first format made of whatever an input says. Where nothing else would get past checksums and names,
-// these are made right: a shard has the header, the footer and the name of its place, a report its check and its name.
+// A store made of whatever an input says: of the first format, or with a journal if the input has anything of one, and
+// without an index. Where nothing else would get past checksums and names, these are made right: a shard has the
+// header, the footer and the name of its place, a report its check and its name, an entry its number and its digests.
 //
 // The input is files, one behind the other: u8 kind (FileKind), u8 place, u16 bytes, and so many bytes.
 //
@@ -28,10 +29,12 @@ enum class FileKind : uint8_t {
   kAnything = 7,     // a name, its u8 length before it, and what is in it; place >> 2: the folder
   kLink = 8,         // the same, and where the link leads to
   kFifo = 9,         // a name
+  kEntry = 10,       // the next entry of the journal: its facts; place >> 2: what it is (journal_image.h)
+  kEntryFile = 11,   // the file of the next entry as it is
 };
-inline constexpr uint8_t kFileKinds = 10;
+inline constexpr uint8_t kFileKinds = 12;
 
-// Of the shard at that place.
+// Of the shard at that place. Its attempt is of the first epoch of a journal if `place` & 32, else of the first format.
 storage::ShardIdentity IdentityAt(uint8_t place);
 
 // The bytes of a shard from its parts; `data` lies behind the header. Index offset, sizes and digests are right, and

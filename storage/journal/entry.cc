@@ -117,7 +117,7 @@ absl::StatusOr<std::string> EncodeEntryFile(const EntryFile& file) {
   const std::string what = fmt::format("journal entry {}", file.entry.number);
   size_t bytes = kMagic.size() + sizeof(kVersion) + kChecksumBytes;
   const auto count = [&](const JournalEntry& entry) {
-    bytes += kEntryBytesMin;
+    bytes += kJournalEntryBytesMin;
     for (const std::string& fact : entry.facts) bytes += kFactBytesMin + fact.size();
   };
   count(file.entry);
@@ -151,7 +151,7 @@ absl::StatusOr<EntryFile> DecodeEntryFile(EntryNumber number, std::string_view b
   }
   // A failed reader gives zeros, so the loop must look before it counts.
   const EntryNumber carried = reader.ok() ? number - file.entry.durable - 1 : 0;
-  if (!reader.CheckCount(carried, kEntryBytesMin, "carried entries")) return reader.status();
+  if (!reader.CheckCount(carried, kJournalEntryBytesMin, "carried entries")) return reader.status();
   for (EntryNumber i = 1; i <= carried && reader.ok(); ++i) {
     file.carried.push_back(Get(reader));
     const EntryNumber expected = file.entry.durable + i;

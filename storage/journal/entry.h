@@ -63,7 +63,7 @@ struct EntryFile {
 // The entry's bytes, without what its file carries, and back. kDataLoss with `what`: not such bytes.
 std::string EncodeEntry(const JournalEntry& entry);
 absl::StatusOr<JournalEntry> DecodeEntry(std::string_view what, std::string_view bytes);
-inline constexpr size_t kEntryBytesMin = 8 + 16 + 8 + 1 + 8 + 16 + 4;  // of an entry without facts
+inline constexpr size_t kJournalEntryBytesMin = 8 + 16 + 8 + 1 + 8 + 16 + 4;  // of an entry without facts
 
 // XXH3-128 of EncodeEntry.
 Digest128 DigestOfEntry(const JournalEntry& entry);

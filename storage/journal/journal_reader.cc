@@ -12,7 +12,7 @@ namespace tidemark::storage {
 namespace {
 
 // No file carries more entries than this. So one that is missing is not in any that comes later.
-constexpr EntryNumber kCarriedMax = kEntryFileBytesMax / kEntryBytesMin;
+constexpr EntryNumber kCarriedMax = kEntryFileBytesMax / kJournalEntryBytesMin;
 
 absl::Status InFolder(const JournalFiles& files, const absl::Status& status) {
   if (status.ok()) return status;

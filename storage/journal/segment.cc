@@ -70,7 +70,7 @@ absl::StatusOr<std::vector<DigestedEntry>> DecodeSegment(std::string_view what, 
   const auto count = reader.Get<uint32_t>("count of entries");
   if (reader.ok() && count == 0) reader.Fail("count of entries", sizeof(count), "1 or more", "0");
   std::vector<DigestedEntry> entries;
-  if (!reader.CheckCount(count, sizeof(uint32_t) + kEntryBytesMin, "count of entries")) return reader.status();
+  if (!reader.CheckCount(count, sizeof(uint32_t) + kJournalEntryBytesMin, "count of entries")) return reader.status();
   entries.reserve(count);
   for (uint32_t i = 0; i < count; ++i) {
     const auto size = reader.Get<uint32_t>("size of an entry");
