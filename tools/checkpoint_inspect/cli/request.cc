@@ -88,7 +88,7 @@ class Asking {
   Asking(const Invocation& invocation, const std::vector<Request>& requests)
       : console_(invocation.console),
         directory_(storage::FollowLinks(invocation.directory)),
-        store_id_(*storage::FromHex(invocation.reader.store_id())),
+        store_id_{*storage::FromHex(invocation.reader.store_id())},
         layout_(directory_),
         requests_(requests),
         answers_(requests.size()) {}
