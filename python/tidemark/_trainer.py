@@ -15,6 +15,7 @@ from ._evaluator import EvaluatorFunction
 from ._observer import logger
 from ._health import Divergence, HealthMonitor
 from ._preemption import PreemptionGuard, PreemptionReport
+from ._progress import Progress, progress_function
 from .errors import (
     AlreadyExistsError, DeadlineExceededError, Error, FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError)
 
@@ -61,6 +62,8 @@ class AsyncTrainer:
     `options` are those of Checkpointer: they say where, when and how to save, and what to keep. The last step is always
     saved.
 
+    `device` and `progress` are those of `Checkpointer.restore`, for each restore of the run.
+
     `setup(checkpointer)` is called before the state is restored, for averages and the like. `signals` end the run with one
     last save within `grace` seconds, and so does `end`, a time of time.time(): see PreemptionGuard. Waits of the trainer end
     for that; `train`, and a save that waits for room with when_full="block", do not. `drain`: how many seconds the end of
@@ -79,13 +82,14 @@ class AsyncTrainer:
                  setup: Callable[[Checkpointer], None] | None = None, health: HealthMonitor | None = None,
                  on_divergence: Callable[[Divergence], None] | None = None, max_rollbacks: int = 3,
                  signals: Sequence[int] = (signal.SIGTERM,), grace: float = 30.0, end: float = float("inf"),
-                 drain: float = 600.0, **options: Any) -> None:
+                 drain: float = 600.0, device: Any = None, progress: Progress = False, **options: Any) -> None:
         if not callable(train):
             raise InvalidArgumentError(f"train is a {type(train).__name__}, not a function")
         if max_rollbacks < 0:
             raise InvalidArgumentError(f"max_rollbacks is {max_rollbacks}: 0 or more")
         if not drain >= 0:
             raise InvalidArgumentError(f"drain is {drain}: 0 or more seconds")
+        progress_function(progress)
         self._store = os.path.abspath(store)
         self._state = state
         self._train = train
@@ -95,6 +99,7 @@ class AsyncTrainer:
         self._max_rollbacks = max_rollbacks
         self._guard: dict[str, Any] = {"signals": signals, "grace": grace, "end": end}
         self._drain = float(drain)
+        self._restoring: dict[str, Any] = {"device": device, "progress": progress}
         self._options = options
         self._converts = bool(options.get("saved_dtypes"))
         self._evaluators: dict[str, tuple[EvaluatorFunction, dict[str, Any]]] = {}
@@ -157,7 +162,8 @@ class AsyncTrainer:
             checkpointer.add_health_monitor(self._health)
         for name, (function, options) in self._evaluators.items():
             checkpointer.evaluator(name, function, **options)
-        first = step = checkpointer.resume(self._state, healthy_only=self._health is not None, convert_dtypes=self._converts)
+        first = step = checkpointer.resume(self._state, healthy_only=self._health is not None, convert_dtypes=self._converts,
+                                           **self._restoring)
         rollbacks: list[tuple[Divergence, int]] = []
         while True:
             if step < steps:
@@ -243,7 +249,7 @@ class AsyncTrainer:
         if running is not None and not guard.preempted:
             raise running
         healthy = checkpointer.restore(self._state, healthy_only=True, convert_dtypes=self._converts,
-                                       evaluations_timeout=0.0 if guard.preempted else 300.0).step
+                                       evaluations_timeout=0.0 if guard.preempted else 300.0, **self._restoring).step
         discarded = True
         try:
             if guard.preempted and checkpointer.statistics().in_flight > 0:

@@ -25,6 +25,7 @@ from . import _codec
 from ._checkpointer import Checkpointer
 from ._futures import SaveHandle
 from ._pattern import matches
+from ._progress import Progress
 from ._reader import Step, open as open_step
 from ._rng import adapter_of
 from ._step_info import RestoreReport
@@ -50,10 +51,12 @@ def save(checkpointer: Checkpointer, step: int, tree: Any, *, metrics: dict[str,
                              staging="blocking")
 
 
-def resume(checkpointer: Checkpointer, like: Any, *, healthy_only: bool = False) -> tuple[int, Any]:
-    """The step to train next and the tree of the highest committed step; 0 and `like` itself in a fresh run."""
+def resume(checkpointer: Checkpointer, like: Any, *, healthy_only: bool = False,
+           progress: Progress = False) -> tuple[int, Any]:
+    """The step to train next and the tree of the highest committed step; 0 and `like` itself in a fresh run. `progress` as
+    for `Checkpointer.restore`."""
     destination = Destination(like)
-    step = checkpointer.resume(destination.state, healthy_only=healthy_only)
+    step = checkpointer.resume(destination.state, healthy_only=healthy_only, progress=progress)
     return step, destination.tree() if step else like
 
 

@@ -193,7 +193,7 @@ class TidemarkCheckpoint(MonitorCallback):
         state: dict[str, Any] = dict(buffers)
         if not self.save_weights_only:
             state.update({"training.epoch": 0, "training.best": None, "rng": rng()})
-        checkpointer.resume(state)
+        checkpointer.resume(state, progress=bool(self.verbose))
         for name, variable in names.items():
             _assign(variable, buffers[name])
         if not self.save_weights_only:

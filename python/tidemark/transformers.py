@@ -177,7 +177,7 @@ class TidemarkTrainerMixin:
         parts = self._parts()
         chosen = {name: parts[name] for name in names if name in parts}
         if chosen:
-            self._checkpointer.restore(chosen, self._resumed[1], allow_unexpected=True)
+            self._checkpointer.restore(chosen, self._resumed[1], allow_unexpected=True, progress=self._shows_progress())
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         if self._is_step(resume_from_checkpoint):
@@ -188,7 +188,11 @@ class TidemarkTrainerMixin:
     def _fill_model(self, step: int) -> None:
         trainer: Any = self
         assert self._checkpointer is not None
-        self._checkpointer.restore({"model": trainer.model}, step, only=["model.*"])
+        self._checkpointer.restore({"model": trainer.model}, step, only=["model.*"], progress=self._shows_progress())
+
+    def _shows_progress(self) -> bool:
+        trainer: Any = self
+        return not trainer.args.disable_tqdm
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if self._is_step(checkpoint):

@@ -49,6 +49,16 @@ def test_a_run_is_saved_by_the_rules_and_at_its_end(tmp_path):
         assert step.info.metrics == {"loss": 90.0} and (step.get_tensor("w") == run.state["w"]).all()
 
 
+def test_tells_how_far_a_restore_is(tmp_path):
+    told = []
+    for steps in (5, 9):
+        run = Run(tmp_path / "store", progress=told.append)
+        assert run.trainer.run(steps).next == steps and bool(told) == (steps == 9)
+    assert {progress.step for progress in told} == {4} and told[-1].bytes_done == told[-1].bytes_total
+    with pytest.raises(errors.InvalidArgumentError, match="progress is 3, not a bool or a function"):
+        Run(tmp_path / "store", progress=3)
+
+
 def test_the_next_run_goes_on_where_the_last_one_ended(tmp_path):
     whole = Run(tmp_path / "whole")
     whole.trainer.run(20)
