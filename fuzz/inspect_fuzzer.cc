@@ -1,6 +1,6 @@
-// checkpoint-inspect over a directory of fuzzed files (store_image.h), as with --untrusted: every command that looks
-// ends with an exit code that it may have, and whatever is in names, texts and reasons, its output is lines of
-// printable UTF-8.
+// checkpoint-inspect over a directory of fuzzed files (store_image.h), as with --untrusted, after each step was loaded as
+// a worker does it: every command that looks ends with an exit code that it may have, and whatever is in names, texts and
+// reasons, its output is lines of printable UTF-8.
 
 #include <algorithm>
 #include <cstdio>
@@ -72,7 +72,12 @@ void Try(const InspectCommand& command, const std::string& store, size_t input_b
 }
 
 void TryCommands(const std::string& store, size_t input_bytes, const std::string& out) {
-  if (!StoreReader::OpenUntrusted(store).ok()) return;
+  const auto reader = StoreReader::OpenUntrusted(store);
+  if (!reader.ok()) return;
+  for (const StepInfo& info : (*reader)->Steps()) {
+    const AllocationBudget budget(input_bytes);
+    (*reader)->Load(info.step).status().IgnoreError();
+  }
   for (const InspectCommand& command : LookingCommands()) {
     Try(command, store, input_bytes, /*json=*/false);
     if (!std::count(command.words.begin(), command.words.end(), "--plot"))

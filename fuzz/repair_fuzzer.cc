@@ -113,7 +113,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::filesystem::remove_all(storage::StoreLayout(folder.path()).manifest());
   const fuzz::Elsewhere elsewhere;
   elsewhere.LeadLinksHere(folder.path());
-  if (const auto adoptable = fuzz::Adoptable(folder.path()); !adoptable.empty()) fuzz::Try(folder.path(), adoptable);
+  if (const auto adoptable = fuzz::Adoptable(folder.path()); !adoptable.empty()) {
+    const fuzz::TemporaryFolder same;
+    fuzz::MakeStore(fuzz::FuzzInput(data, size), same.path());
+    std::filesystem::remove_all(storage::StoreLayout(same.path()).manifest());
+    elsewhere.LeadLinksHere(same.path());
+    fuzz::Try(same.path(), adoptable);
+  }
   fuzz::Try(folder.path(), {});
   elsewhere.RequireUntouched();
   return 0;
