@@ -9,6 +9,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -71,12 +72,20 @@ struct StepContents {
   std::map<std::string, std::string> properties;
 };
 
+// What the entries of a step that several ranks saved are.
+enum class StepView {
+  kParts,   // each rank's part of an entry, one after the other
+  kWholes,  // a tensor is made of all ranks' parts; any other value is the lowest rank's
+};
+
 // Made by StoreReader::OpenStep; may outlive the StoreReader. Immutable and thread-safe. Holds the step's own shards
 // open, so that they can be read to the end even if a trainer deletes the step meanwhile.
 class StepReader {
  public:
   ~StepReader();
 
+  // Of wholes: `rank` is that of the first part, stored_bytes and reused_bytes are sums, and two that are split in
+  // different ways have different digests.
   const StepContents& contents() const;
 
   // The bytes [offset, offset + destination.size()) of contents().entries[entry]. Row-major, as in ReadEntry.
@@ -90,11 +99,24 @@ class StepReader {
   // with more bytes are faster. Returns the first error; the destinations' contents are unspecified then.
   //
   // kOutOfRange: a window leaves its entry. kInvalidArgument: no such entry, or destinations that overlap. kDataLoss:
-  // damaged. kNotFound: a file of another step that this one refers to is gone.
+  // damaged, or the ranks have not saved all of a whole. kNotFound: a file of another step that this one refers to is
+  // gone.
   absl::Status Read(std::span<const Window> windows) const;
 
+  // The elements [offset[d], offset[d] + extent[d]) of each dimension d of the entry of that name, row-major, wherever
+  // the ranks that saved it had them. If several of them had an element, it is taken from one. Of a value that is no
+  // tensor it is the lowest rank's. Reads only chunks that hold some of the elements, as a rule each once, and verifies
+  // these. `destination`: as many bytes as the box has; unspecified after an error.
+  //
+  // kNotFound: no such entry, or a file of another step is gone. kOutOfRange: the box leaves the entry's shape.
+  // kInvalidArgument: a destination of another size. kDataLoss: damaged; the ranks disagree on dtype or shape; or no
+  // rank has saved some of the elements. kResourceExhausted: no memory, or the ranks' boxes overlap so that they cut
+  // this one into too many parts.
+  absl::Status ReadBox(std::string_view name, std::span<const int64_t> offset, std::span<const int64_t> extent,
+                       std::span<std::byte> destination) const;
+
   // A chunk is read and decoded as a whole. Windows that begin and end at multiples of this, or at the end of the
-  // entry, read no chunk twice.
+  // entry, read no chunk twice, unless the entry is a whole of several parts.
   uint64_t chunk_bytes() const;
 
  private:

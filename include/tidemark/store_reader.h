@@ -143,13 +143,13 @@ class StoreReader {
   absl::StatusOr<RestoreReport> Restore(const StepSelector& step, State& state, const RestoreOptions& options = {});
 
   // Reads the entries of the selected step whose names match one of these patterns ('*' any run of characters, '?'
-  // one), each chunk checked, into memory of their own. Empty: all entries, except those of companions. Refresh, lease
-  // and damaged steps are as in Restore.
+  // one), each chunk checked, into memory of their own. Empty: all entries, except those of companions. If several
+  // ranks saved the step, a tensor is made of their parts, and any other value is the lowest rank's. Refresh, lease and
+  // damaged steps are as in Restore.
   //   kNotFound: no step is selected.
   //   kInvalidArgument: a pattern matches no entry.
   //   kDataLoss: the selected steps are damaged, lost or deleted.
   //   kResourceExhausted: no memory.
-  //   kUnimplemented: several ranks saved the step.
   absl::StatusOr<std::shared_ptr<const Snapshot>> Load(const StepSelector& step,
                                                        const std::vector<std::string>& entries = {});
 
@@ -169,10 +169,12 @@ class StoreReader {
   absl::StatusOr<StepContents> Contents(int64_t step) const;
 
   // Holds the step's shards open, to read several entries. Errors as of Contents.
-  absl::StatusOr<std::unique_ptr<StepReader>> OpenStep(int64_t step) const;
+  absl::StatusOr<std::unique_ptr<StepReader>> OpenStep(int64_t step, StepView view = StepView::kParts) const;
 
-  // The bytes of one entry, checked. kNotFound: no such step or entry, or a file is gone. kDataLoss: damaged. This
-  // takes no lease, so a trainer may delete the step meanwhile, with either error. Refresh and FindStep then show that.
+  // The bytes of one entry, checked. Of a step that several ranks saved it is the whole, made of their parts: see
+  // StepReader::ReadBox, also for the errors. kNotFound: no such step or entry, or a file is gone. kDataLoss: damaged.
+  // This takes no lease, so a trainer may delete the step meanwhile, with either error. Refresh and FindStep then show
+  // that.
   absl::StatusOr<std::vector<std::byte>> ReadEntry(int64_t step, std::string_view name) const;
 
   // The bytes [offset, offset + bytes) of the entry. Reads and checks only the chunks that hold them. Tensors are

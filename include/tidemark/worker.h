@@ -102,7 +102,7 @@ struct WorkerReport {
 //
 // Errors; a step whose report was not delivered is evaluated again by the next call:
 //   kInvalidArgument     an option
-//   kUnimplemented       the store is of a newer format, or a step was saved by several ranks
+//   kUnimplemented       the store is of a newer format
 //   kFailedPrecondition  the path is not a directory, or the store was moved or replaced meanwhile
 //   kDataLoss            store.json or the journal is damaged
 //   kPermissionDenied    a report or a lease cannot be written

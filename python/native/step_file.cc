@@ -34,7 +34,7 @@ absl::StatusOr<StepFile> OpenStepFile(const std::string& directory, const StepSe
   if (!store.ok()) return store.status();
   absl::StatusOr<StepInfo> info = (*store)->FindStep(selector);
   if (!info.ok()) return info.status();
-  absl::StatusOr<std::unique_ptr<StepReader>> reader = (*store)->OpenStep(info->step);
+  absl::StatusOr<std::unique_ptr<StepReader>> reader = (*store)->OpenStep(info->step, StepView::kWholes);
   if (!reader.ok()) return reader.status();
   return StepFile{*std::move(info), *std::move(reader)};
 }

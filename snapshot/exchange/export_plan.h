@@ -54,8 +54,8 @@ struct ExportPlan {
 };
 
 // Of the tied ones among them, kSafetensors leaves out all but the first, kRaw writes the first, kNpz writes each.
-// kInvalidArgument: a pattern or a rename fits nothing, names collide, an entry is held in boxes or differently by
-// several ranks, the format has no such dtype, a value is too large for metadata, or there would be too many files. The
+// kInvalidArgument: a pattern or a rename fits nothing, names collide, an entry is there in parts,
+// the format has no such dtype, a value is too large for metadata, or there would be too many files. The
 // message names the entry and the way out.
 absl::StatusOr<ExportPlan> PlanExport(std::span<const StoredEntry> entries, const ExportPlanOptions& options);
 

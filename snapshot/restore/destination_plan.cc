@@ -6,7 +6,6 @@
 
 #include "absl/status/status.h"
 #include "fmt/format.h"
-#include "snapshot/restore/entry_match.h"
 #include "storage/io/printable_text.h"
 
 namespace tidemark {
@@ -160,26 +159,7 @@ std::vector<DestinationRead> Planner::Reads() const {
   return reads;
 }
 
-class ShardBytes final : public SavedBytes {
- public:
-  ShardBytes(const storage::ShardReader& shard, const storage::ShardReadOptions& options)
-      : shard_(shard), options_(options) {}
-  bool AreSame(size_t one, size_t other) const override { return HaveSameBytes(shard_.index(), one, other); }
-  absl::Status Read(std::span<const storage::EntryRead> reads) const override { return shard_.Read(reads, options_); }
-
- private:
-  const storage::ShardReader& shard_;
-  const storage::ShardReadOptions& options_;
-};
-
 }  // namespace
-
-absl::StatusOr<std::vector<DestinationRead>> PlanDestinations(const storage::ShardReader& shard,
-                                                              std::span<const Destination> destinations,
-                                                              const storage::ShardReadOptions& options,
-                                                              uint64_t bounce_bytes_max) {
-  return PlanDestinations(ShardBytes(shard, options), destinations, bounce_bytes_max);
-}
 
 absl::StatusOr<std::vector<DestinationRead>> PlanDestinations(const SavedBytes& saved,
                                                               std::span<const Destination> destinations,

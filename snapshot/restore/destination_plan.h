@@ -51,12 +51,6 @@ absl::StatusOr<std::vector<DestinationRead>> PlanDestinations(const SavedBytes& 
                                                               std::span<const Destination> destinations,
                                                               uint64_t bounce_bytes_max);
 
-// The same for the entries of a shard. AreSame compares their digests.
-absl::StatusOr<std::vector<DestinationRead>> PlanDestinations(const storage::ShardReader& shard,
-                                                              std::span<const Destination> destinations,
-                                                              const storage::ShardReadOptions& options,
-                                                              uint64_t bounce_bytes_max);
-
 }  // namespace tidemark
 
 #endif  // TIDEMARK_SNAPSHOT_RESTORE_DESTINATION_PLAN_H_

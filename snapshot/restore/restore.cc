@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <new>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include "snapshot/guarded.h"
 #include "snapshot/restore/destination_plan.h"
 #include "snapshot/restore/entry_match.h"
+#include "snapshot/restore/saved_entries.h"
 #include "snapshot/stopwatch.h"
 #include "storage/io/exception_status.h"
 #include "storage/shard/name_table.h"
@@ -45,22 +47,22 @@ RestoreResult StateFailure(const absl::Status& status) {
 }
 
 // Reads a batch of entries into buffers and hands each to the state.
-RestoreResult ReceiveBatch(const storage::ShardReader& shard, std::span<const EntryMatch::Pair> batch,
-                           const storage::ShardReadOptions& options, const OnRead& on_read, State& state) {
+RestoreResult ReceiveBatch(const SavedEntries& saved, std::span<const EntryMatch::Pair> batch, const OnRead& on_read,
+                           State& state) {
   std::vector<std::vector<std::byte>> buffers;
   std::vector<storage::EntryRead> reads;
   for (const EntryMatch::Pair& pair : batch) {
     try {
-      buffers.emplace_back(shard.RawBytes(pair.saved));
+      buffers.emplace_back(saved.RawBytes(pair.saved));
     } catch (const std::bad_alloc&) {
       return {
           .status = absl::ResourceExhaustedError(fmt::format(
-              "no memory for the {} bytes of '{}'", shard.RawBytes(pair.saved), state.entries()[pair.entry].spec.name)),
+              "no memory for the {} bytes of '{}'", saved.RawBytes(pair.saved), state.entries()[pair.entry].spec.name)),
           .cause = RestoreResult::Cause::kDevice};
     }
     reads.push_back({.entry = pair.saved, .destination = buffers.back()});
   }
-  if (absl::Status status = shard.Read(reads, options, on_read); !status.ok()) return ReadFailure(status);
+  if (absl::Status status = saved.Read(reads, on_read); !status.ok()) return ReadFailure(status);
   absl::Status status;
   for (size_t i = 0; i < batch.size() && status.ok(); ++i) {
     status = Guarded("State::Receive", [&] { return state.Receive(batch[i].entry, buffers[i]); });
@@ -71,16 +73,16 @@ RestoreResult ReceiveBatch(const storage::ShardReader& shard, std::span<const En
 }
 
 // The same for any number of entries, in batches.
-RestoreResult ReceiveAll(const storage::ShardReader& shard, const std::vector<EntryMatch::Pair>& pairs,
-                         const storage::ShardReadOptions& options, const OnRead& on_read, State& state) {
+RestoreResult ReceiveAll(const SavedEntries& saved, const std::vector<EntryMatch::Pair>& pairs, const OnRead& on_read,
+                         State& state) {
   RestoreResult result;
   for (size_t begin = 0; result.status.ok() && begin < pairs.size();) {
     size_t end = begin;
     uint64_t batch_bytes = 0;
     do {
-      batch_bytes += shard.RawBytes(pairs[end++].saved);
-    } while (end < pairs.size() && batch_bytes + shard.RawBytes(pairs[end].saved) <= kBounceBytesMax);
-    result = ReceiveBatch(shard, {pairs.data() + begin, end - begin}, options, on_read, state);
+      batch_bytes += saved.RawBytes(pairs[end++].saved);
+    } while (end < pairs.size() && batch_bytes + saved.RawBytes(pairs[end].saved) <= kBounceBytesMax);
+    result = ReceiveBatch(saved, {pairs.data() + begin, end - begin}, on_read, state);
     begin = end;
   }
   return result;
@@ -140,9 +142,8 @@ Reads SortPairs(const std::vector<EntryMatch::Pair>& pairs, State& state, const 
   return reads;
 }
 
-// Sets `direct` of all, because their tensors may share memory. Reads from the shard, and writes nothing.
-RestoreResult PlanPlaced(const storage::ShardReader& shard, const storage::ShardReadOptions& options,
-                         std::vector<Reads>& all) {
+// Sets `direct` of all, because their tensors may share memory. Reads from the step, and writes nothing.
+RestoreResult PlanPlaced(const SavedEntries& saved, std::vector<Reads>& all) {
   std::vector<Destination> destinations;
   std::vector<Reads*> owners;
   for (Reads& reads : all) {
@@ -153,7 +154,7 @@ RestoreResult PlanPlaced(const storage::ShardReader& shard, const storage::Shard
       owners.push_back(&reads);
     }
   }
-  const auto planned = PlanDestinations(shard, destinations, options, kBounceBytesMax);
+  const auto planned = PlanDestinations(saved, destinations, kBounceBytesMax);
   if (absl::IsInvalidArgument(planned.status())) return StateFailure(planned.status());
   if (!planned.ok()) return ReadFailure(planned.status());
   for (const DestinationRead& read : *planned) owners[read.destination]->direct.push_back(read.read);
@@ -165,17 +166,15 @@ RestoreResult OfOwner(RestoreResult result, const Reads& reads) {
   return result;
 }
 
-RestoreResult ReadValues(const storage::ShardReader& shard, const Reads& reads,
-                         const storage::ShardReadOptions& options) {
-  return OfOwner(ReceiveAll(shard, reads.values, options, nullptr, *reads.state), reads);
+RestoreResult ReadValues(const SavedEntries& saved, const Reads& reads) {
+  return OfOwner(ReceiveAll(saved, reads.values, nullptr, *reads.state), reads);
 }
 
-RestoreResult ReadTensors(const storage::ShardReader& shard, const Reads& reads,
-                          const storage::ShardReadOptions& options, const OnRead& on_read) {
-  if (absl::Status status = shard.Read(reads.direct, options, on_read); !status.ok()) {
+RestoreResult ReadTensors(const SavedEntries& saved, const Reads& reads, const OnRead& on_read) {
+  if (absl::Status status = saved.Read(reads.direct, on_read); !status.ok()) {
     return OfOwner(ReadFailure(status), reads);
   }
-  return OfOwner(ReceiveAll(shard, reads.bounced, options, on_read, *reads.state), reads);
+  return OfOwner(ReceiveAll(saved, reads.bounced, on_read, *reads.state), reads);
 }
 
 // A companion that is restored with the state, as if it were the only thing to restore.
@@ -240,9 +239,9 @@ absl::Status PrepareCompanion(const storage::ShardIndex& index, Companion& compa
 }
 
 // The part of a restore that only looks.
-absl::Status Prepare(const storage::ShardReader& shard, std::span<const std::shared_ptr<Companion>> companions,
+absl::Status Prepare(const SavedEntries& checkpoint, std::span<const std::shared_ptr<Companion>> companions,
                      State& state, const RestoreOptions& options, RestorePlan& plan) {
-  const storage::ShardIndex& index = shard.index();
+  const storage::ShardIndex& index = checkpoint.index();
   OtherEntries others{.is_companions = std::vector<bool>(index.entries.size(), false)};
   const std::vector<std::string> prefixes = CompanionPrefixes(index.properties);
   for (size_t i = 0; i < index.entries.size(); ++i) {
@@ -271,39 +270,51 @@ absl::Status Prepare(const storage::ShardReader& shard, std::span<const std::sha
   return absl::OkStatus();
 }
 
-uint64_t BytesOf(const storage::ShardReader& shard, const std::vector<EntryMatch::Pair>& pairs) {
+uint64_t BytesOf(const SavedEntries& saved, const std::vector<EntryMatch::Pair>& pairs) {
   uint64_t bytes = 0;
-  for (const EntryMatch::Pair& pair : pairs) bytes += shard.RawBytes(pair.saved);
+  for (const EntryMatch::Pair& pair : pairs) bytes += saved.RawBytes(pair.saved);
   return bytes;
+}
+
+// What several ranks have not saved as a whole was never right, so it is no damage.
+RestoreResult CheckAreThere(const SavedEntries& saved, const RestorePlan& plan) {
+  absl::Status status;
+  for (const EntryMatch::Pair& pair : plan.match.pairs) status.Update(saved.Check(pair.saved));
+  for (const CompanionRestore& restore : plan.companions) {
+    for (const EntryMatch::Pair& pair : restore.match.pairs) status.Update(saved.Check(pair.saved));
+  }
+  if (status.ok()) return {};
+  return {.status = status, .cause = RestoreResult::Cause::kState};
 }
 
 // All values first: a state, or a companion's, may refuse one (a generator of another kind, other parameter groups).
 // Then the tensors that share memory. No tensor is touched until both are known to fit.
-RestoreResult ReadPlan(const storage::ShardReader& shard, const storage::ShardReadOptions& options, State& state,
-                       const RestorePlan& plan, const RestoreOptions& wanted, int64_t step) {
+RestoreResult ReadPlan(const SavedEntries& saved, State& state, const RestorePlan& plan, const RestoreOptions& wanted,
+                       int64_t step) {
   std::vector<Reads> all;
   all.push_back(SortPairs(plan.match.pairs, state, nullptr));
-  uint64_t bytes = BytesOf(shard, plan.match.pairs);
+  uint64_t bytes = BytesOf(saved, plan.match.pairs);
   for (const CompanionRestore& restore : plan.companions) {
     all.push_back(SortPairs(restore.match.pairs, restore.companion->state(), restore.companion));
-    bytes += BytesOf(shard, restore.match.pairs);
+    bytes += BytesOf(saved, restore.match.pairs);
   }
-  RestoreResult result;
+  RestoreResult result = CheckAreThere(saved, plan);
+  if (!result.status.ok()) return result;
   for (const Reads& reads : all) {
-    result = ReadValues(shard, reads, options);
+    result = ReadValues(saved, reads);
     if (!result.status.ok()) return result;
   }
-  result = PlanPlaced(shard, options, all);
+  result = PlanPlaced(saved, all);
   if (!result.status.ok()) return result;
   uint64_t total = 0;
   for (const Reads& reads : all) {
     for (const storage::EntryRead& read : reads.direct) total += read.destination.size();
-    total += BytesOf(shard, reads.bounced);
+    total += BytesOf(saved, reads.bounced);
   }
   ProgressReport progress(wanted, step, total);
   OnRead on_read;
   if (wanted.progress) on_read = [&progress](uint64_t read) { progress.Add(read); };
-  for (size_t i = 0; i < all.size() && result.status.ok(); ++i) result = ReadTensors(shard, all[i], options, on_read);
+  for (size_t i = 0; i < all.size() && result.status.ok(); ++i) result = ReadTensors(saved, all[i], on_read);
   if (!progress.thrown().ok()) result = StateFailure(progress.thrown());
   result.written = std::move(all.front().tensors);
   result.report.bytes = bytes;
@@ -336,20 +347,19 @@ void Abandon(State& state, const RestorePlan& plan, absl::Status& failure) {
   for (const CompanionRestore& restore : plan.companions) abandon(restore.companion->state());
 }
 
-RestoreResult RestoreShard(const storage::ShardReader& shard, const RestoreSource& source, State& state,
-                           const RestoreOptions& options, int64_t step) {
+RestoreResult RestoreEntries(const SavedEntries& saved, const RestoreSource& source, State& state,
+                             const RestoreOptions& options, int64_t step) {
   RestorePlan plan;
   RestoreResult result;
   // The save that reads it may be another checkpointer's.
   state.AwaitStaging();
   // Guarded: after an exception, too, the state must forget what was set aside.
-  absl::Status prepared = Guarded("restore", [&] { return Prepare(shard, source.companions, state, options, plan); });
+  absl::Status prepared = Guarded("restore", [&] { return Prepare(saved, source.companions, state, options, plan); });
   if (!prepared.ok()) {
     Abandon(state, plan, prepared);
     return {.status = prepared, .cause = RestoreResult::Cause::kState};
   }
-  const absl::Status ended =
-      Guarded("restore", [&] { result = ReadPlan(shard, source.read, state, plan, options, step); });
+  const absl::Status ended = Guarded("restore", [&] { result = ReadPlan(saved, state, plan, options, step); });
   if (!ended.ok()) result = {.status = ended, .cause = RestoreResult::Cause::kState};
   if (result.status.ok()) {
     result.status = Finish(state, plan);
@@ -384,13 +394,8 @@ RestoreResult RestoreAttempt(const RestoreSource& source, const storage::StepRec
                              const RestoreOptions& options) {
   absl::StatusOr<storage::Attempt> attempt = OpenRecorded(source, record);
   if (!attempt.ok()) return ReadFailure(attempt.status());
-  if (attempt->shards.size() != 1) {
-    return {.status = absl::UnimplementedError(
-                fmt::format("step {} was saved by {} ranks; this version restores what one rank saved",
-                            record.info.step, attempt->shards.size())),
-            .cause = RestoreResult::Cause::kState};
-  }
-  RestoreResult result = RestoreShard(*attempt->shards.front(), source, state, options, record.info.step);
+  const std::unique_ptr<SavedEntries> saved = EntriesOf(*std::move(attempt), source.read);
+  RestoreResult result = RestoreEntries(*saved, source, state, options, record.info.step);
   if (!result.status.ok()) {
     result.status = absl::Status(result.status.code(), fmt::format("restore of step {}: {}", record.info.step,
                                                                    std::string(result.status.message())));

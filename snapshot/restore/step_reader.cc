@@ -1,123 +1,146 @@
 #include "tidemark/step_reader.h"
 
 #include <algorithm>
-#include <filesystem>
+#include <functional>
 #include <map>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "snapshot/guarded.h"
+#include "snapshot/restore/box_read.h"
 #include "snapshot/restore/step_reader_impl.h"
-#include "storage/bytes/ids.h"
+#include "storage/io/printable_text.h"
 
 namespace tidemark {
 namespace {
 
-// Of the chunks' digests, which are of the raw bytes.
-std::string DigestOfChunks(const storage::ShardIndex& index, const storage::ShardEntry& entry) {
-  std::vector<uint8_t> digests;
-  digests.reserve(entry.chunk_count * sizeof(storage::Digest128));
-  for (uint64_t i = 0; i < entry.chunk_count; ++i) {
-    const auto& bytes = index.chunks[entry.first_chunk + i].digest.bytes;
-    digests.insert(digests.end(), bytes.begin(), bytes.end());
+// ShardReader sees one shard's.
+absl::Status CheckDisjoint(std::span<const StepReader::Window> windows) {
+  std::vector<std::span<std::byte>> places;
+  for (const StepReader::Window& window : windows) {
+    if (!window.destination.empty()) places.push_back(window.destination);
   }
-  return storage::ToHex(storage::DigestOf(std::as_bytes(std::span(digests))).bytes);
-}
-
-// What the shards refer to; two of them may use one file.
-std::vector<ReferencedShard> ReferencesOf(const std::vector<std::unique_ptr<storage::ShardReader>>& shards) {
-  std::map<std::pair<int64_t, std::string>, ReferencedShard> by_path;
-  for (const auto& shard : shards) {
-    const storage::ShardIndex& index = shard->index();
-    std::vector<ReferencedShard*> by_number;
-    const std::filesystem::path steps = std::filesystem::path(shard->path()).parent_path().parent_path();
-    for (const storage::FileReference& file : index.files) {
-      const std::string path =
-          steps / storage::StepFolderName(file.step, file.attempt) / storage::ShardFileName(file.rank, file.world_size);
-      ReferencedShard& reference = by_path[{file.step, path}];
-      reference.step = file.step;
-      reference.attempt = storage::ToHex(file.attempt.bytes);
-      reference.path = path;
-      by_number.push_back(&reference);
-    }
-    for (const storage::ChunkRecord& chunk : index.chunks) {
-      if (chunk.file == 0) continue;
-      ++by_number[chunk.file - 1]->chunk_count;
-      by_number[chunk.file - 1]->stored_bytes += chunk.stored_bytes;
+  std::ranges::sort(places, std::less<>(), [](const std::span<std::byte>& place) { return place.data(); });
+  for (size_t i = 1; i < places.size(); ++i) {
+    if (places[i].data() < places[i - 1].data() + places[i - 1].size()) {
+      return absl::InvalidArgumentError("read: two destinations overlap");
     }
   }
-  std::vector<ReferencedShard> references;
-  for (auto& [place, reference] : by_path) references.push_back(std::move(reference));
-  return references;
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-StepReader::Impl::Impl(StepInfo info, std::vector<std::unique_ptr<storage::ShardReader>> opened,
-                       const storage::ShardReadOptions& options)
-    : shards(std::move(opened)), read(options) {
-  contents.info = std::move(info);
-  contents.references = ReferencesOf(shards);
-  size_t count = 0;
-  for (const auto& shard : shards) count += shard->index().entries.size();
-  contents.entries.reserve(count);
-  places.reserve(count);
-  for (size_t s = 0; s < shards.size(); ++s) {
-    const storage::ShardReader& shard = *shards[s];
-    const storage::ShardIndex& index = shard.index();
-    const uint32_t rank = shard.header().identity.rank;
-    chunk_bytes = std::max<uint64_t>(chunk_bytes, shard.header().chunk_bytes);
-    contents.shards.push_back({.path = shard.path(),
-                               .rank = rank,
-                               .file_bytes = shard.footer().file_bytes,
-                               .chunk_count = index.chunks.size()});
-    contents.properties.insert(index.properties.begin(), index.properties.end());
-    absl::flat_hash_map<uint64_t, size_t> owner_of_chunk;
-    for (size_t i = 0; i < index.entries.size(); ++i) {
-      const storage::ShardEntry& entry = index.entries[i];
-      StoredEntry stored{.spec = entry.spec, .bytes = shard.RawBytes(i), .rank = rank};
-      const bool is_tied =
-          entry.chunk_count > 0 && !owner_of_chunk.emplace(entry.first_chunk, contents.entries.size()).second;
-      if (is_tied) {
-        const StoredEntry& owner = contents.entries[owner_of_chunk[entry.first_chunk]];
-        stored.tied_to = owner.spec.name;
-        stored.digest = owner.digest;
-      } else {
-        stored.digest = DigestOfChunks(index, entry);
-        stored.stored_bytes = shard.StoredBytes(i);
-        stored.reused_bytes = shard.ReusedBytes(i);
-      }
-      contents.entries.push_back(std::move(stored));
-      places.emplace_back(s, i);
+const EntryParts* StepReader::Impl::Find(std::string_view name) const {
+  std::call_once(found_, [this] {
+    if (parts_.empty()) parts_ = JoinEntries(step->contents);
+    for (size_t i = 0; i < parts_.size(); ++i) by_name_.emplace(parts_[i].spec.name, i);
+  });
+  const auto place = by_name_.find(name);
+  return place == by_name_.end() ? nullptr : &parts_[place->second];
+}
+
+void StepReader::Impl::Join() {
+  if (step->shards.size() == 1) return;
+  parts_ = JoinEntries(step->contents);
+  joined_ = {.info = step->contents.info,
+             .shards = step->contents.shards,
+             .references = step->contents.references,
+             .entries = {},
+             .properties = step->contents.properties};
+  std::map<std::string_view, size_t> by_name;
+  for (const EntryParts& parts : parts_) {
+    by_name.emplace(parts.spec.name, joined_->entries.size());
+    StoredEntry& whole = joined_->entries.emplace_back(step->contents.entries[parts.stored.front()]);
+    whole.spec = parts.spec;
+    if (parts.stored.size() == 1 && parts.boxes.front() == WholeBox(parts.spec.shape)) continue;
+    ValidateEntry(whole.spec, &whole.bytes).IgnoreError();  // each part's was valid, with the same shape
+    whole.stored_bytes = whole.reused_bytes = 0;
+    for (const size_t stored : parts.stored) {
+      const StoredEntry& part = step->contents.entries[stored];
+      whole.stored_bytes += part.stored_bytes;
+      whole.reused_bytes += part.reused_bytes;
+      if (part.tied_to != whole.tied_to) whole.tied_to.clear();
+    }
+    whole.digest = DigestOfParts(step->contents, parts);
+  }
+  // Parts that are tied may be parts of wholes that differ.
+  for (StoredEntry& whole : joined_->entries) {
+    const auto owner = by_name.find(whole.tied_to);
+    if (owner == by_name.end() || joined_->entries[owner->second].digest != whole.digest ||
+        joined_->entries[owner->second].bytes != whole.bytes) {
+      whole.tied_to.clear();
     }
   }
+}
+
+absl::Status StepReader::Impl::Read(std::span<const Window> windows) const {
+  if (!joined_) return step->Read(windows);
+  if (absl::Status status = CheckDisjoint(windows); !status.ok()) return status;
+  std::vector<RangeRead> ranges;
+  for (const Window& window : windows) {
+    if (window.entry >= parts_.size()) {
+      return absl::InvalidArgumentError(
+          fmt::format("read: there is no entry {}; the step has {}", window.entry, parts_.size()));
+    }
+    const uint64_t bytes = joined_->entries[window.entry].bytes;
+    if (window.offset > bytes || window.destination.size() > bytes - window.offset) {
+      return absl::OutOfRangeError(fmt::format(
+          "read step {}: '{}' has {} bytes: {} bytes from {} are outside of it", joined_->info.step,
+          storage::PrintableText(parts_[window.entry].spec.name), bytes, window.destination.size(), window.offset));
+    }
+    ranges.push_back({&parts_[window.entry], window.offset, window.destination});
+  }
+  return ReadRanges(*step, ranges);
 }
 
 StepReader::StepReader() = default;
 StepReader::~StepReader() = default;
 
-const StepContents& StepReader::contents() const { return impl_->contents; }
+const StepContents& StepReader::contents() const { return impl_->contents(); }
 
-uint64_t StepReader::chunk_bytes() const { return impl_->chunk_bytes; }
+uint64_t StepReader::chunk_bytes() const { return impl_->step->chunk_bytes; }
 
 absl::Status StepReader::Read(std::span<const Window> windows) const {
-  return Guarded("Read", [&]() -> absl::Status {
-    std::vector<std::vector<storage::EntryRead>> reads(impl_->shards.size());
-    for (const Window& window : windows) {
-      if (window.entry >= impl_->places.size()) {
-        return absl::InvalidArgumentError(
-            fmt::format("read: there is no entry {}; the step has {}", window.entry, impl_->places.size()));
-      }
-      const auto [shard, entry] = impl_->places[window.entry];
-      reads[shard].push_back({.entry = entry, .destination = window.destination, .begin = window.offset});
+  return Guarded("Read", [&] { return impl_->Read(windows); });
+}
+
+absl::Status StepReader::ReadBox(std::string_view name, std::span<const int64_t> offset,
+                                 std::span<const int64_t> extent, std::span<std::byte> destination) const {
+  return Guarded("ReadBox", [&]() -> absl::Status {
+    const EntryParts* const parts = impl_->Find(name);
+    if (parts == nullptr) {
+      return absl::NotFoundError(
+          fmt::format("step {} has no entry '{}'", contents().info.step, storage::PrintableText(name)));
     }
-    for (size_t s = 0; s < reads.size(); ++s) {
-      if (reads[s].empty()) continue;
-      if (absl::Status status = impl_->shards[s]->Read(reads[s], impl_->read); !status.ok()) return status;
+    EntrySpec spec = parts->spec;
+    spec.box_offset = {offset.begin(), offset.end()};
+    spec.box_extent = {extent.begin(), extent.end()};
+    uint64_t bytes = GetDtypeInfo(spec.dtype).element_bytes;
+    absl::Status valid = absl::OkStatus();
+    if (offset.size() != spec.shape.size() || extent.size() != spec.shape.size()) {
+      valid = absl::InvalidArgumentError("the box has other dimensions");
+    } else if (!spec.shape.empty()) {
+      valid = ValidateEntry(spec, &bytes);
     }
-    return absl::OkStatus();
+    if (!valid.ok()) {
+      return absl::OutOfRangeError(fmt::format(
+          "read the box of [{}] from [{}] of '{}', which is {}: {}", fmt::join(extent, ", "), fmt::join(offset, ", "),
+          storage::PrintableText(name), DescribeEntry(parts->spec), std::string(valid.message())));
+    }
+    const Box box{.offset = spec.box_offset, .extent = spec.box_extent};
+    if (bytes != destination.size()) {
+      return absl::InvalidArgumentError(fmt::format("read {} of '{}': it has {} bytes, and the destination {}",
+                                                    DescribeBox(box), storage::PrintableText(name), bytes,
+                                                    destination.size()));
+    }
+    const BoxRead read{.parts = parts, .box = box, .destination = destination};
+    return ReadBoxes(*impl_->step, {&read, 1});
   });
 }
 

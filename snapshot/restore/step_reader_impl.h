@@ -3,27 +3,40 @@
 #ifndef TIDEMARK_SNAPSHOT_RESTORE_STEP_READER_IMPL_H_
 #define TIDEMARK_SNAPSHOT_RESTORE_STEP_READER_IMPL_H_
 
-#include <cstdint>
 #include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "storage/io/file_system.h"
-#include "storage/shard/shard_reader.h"
+#include "absl/status/status.h"
+#include "snapshot/restore/box_read.h"
+#include "snapshot/restore/stored_step.h"
+#include "storage/shard/name_table.h"
 #include "tidemark/step_reader.h"
 
 namespace tidemark {
 
 struct StepReader::Impl {
-  Impl(StepInfo info, std::vector<std::unique_ptr<storage::ShardReader>> shards, const storage::ShardReadOptions& read);
+  explicit Impl(std::unique_ptr<StoredStep> stored) : step(std::move(stored)) {}
 
-  std::shared_ptr<storage::FileSystem> files;  // of the shards; the StoreReader that made them may be gone
-  std::vector<std::unique_ptr<storage::ShardReader>> shards;
-  storage::ShardReadOptions read;
-  StepContents contents;
-  // Where each of contents.entries is: its shard, and its number there.
-  std::vector<std::pair<size_t, size_t>> places;
-  uint64_t chunk_bytes = 0;
+  // Makes the entries wholes. Before anything else.
+  void Join();
+
+  const StepContents& contents() const { return joined_ ? *joined_ : step->contents; }
+  absl::Status Read(std::span<const Window> windows) const;
+  // Where the parts of the entry are; null: there is none of that name. Thread-safe.
+  const EntryParts* Find(std::string_view name) const;
+
+  const std::unique_ptr<StoredStep> step;
+
+ private:
+  std::optional<StepContents> joined_;     // if the entries are wholes
+  mutable std::vector<EntryParts> parts_;  // of joined_->entries; else made by Find
+  mutable std::once_flag found_;
+  mutable storage::NameMap<size_t> by_name_;
 };
 
 }  // namespace tidemark

@@ -211,19 +211,21 @@ absl::StatusOr<StepContents> StoreReader::Contents(int64_t step) const {
   return Guarded("Contents", [&]() -> absl::StatusOr<StepContents> {
     absl::StatusOr<std::unique_ptr<StepReader>> reader = OpenStep(step);
     if (!reader.ok()) return reader.status();
-    return std::move((*reader)->impl_->contents);
+    return std::move((*reader)->impl_->step->contents);
   });
 }
 
-absl::StatusOr<std::unique_ptr<StepReader>> StoreReader::OpenStep(int64_t step) const {
+absl::StatusOr<std::unique_ptr<StepReader>> StoreReader::OpenStep(int64_t step, StepView view) const {
   return Guarded("OpenStep", [&]() -> absl::StatusOr<std::unique_ptr<StepReader>> {
     absl::StatusOr<storage::Attempt> attempt = impl_->OpenStep(step);
     if (!attempt.ok()) return attempt.status();
     absl::StatusOr<StepInfo> info = FindStep(step);
     if (!info.ok()) return info.status();
+    auto stored = std::make_unique<StoredStep>(*std::move(info), std::move(attempt->shards), impl_->read);
+    stored->files = impl_->files_owner;
     std::unique_ptr<StepReader> reader(new StepReader());
-    reader->impl_ = std::make_unique<StepReader::Impl>(*std::move(info), std::move(attempt->shards), impl_->read);
-    reader->impl_->files = impl_->files_owner;
+    reader->impl_ = std::make_unique<StepReader::Impl>(std::move(stored));
+    if (view == StepView::kWholes) reader->impl_->Join();
     return reader;
   });
 }

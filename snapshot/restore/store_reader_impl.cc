@@ -4,10 +4,14 @@
 #include <exception>
 #include <map>
 #include <optional>
+#include <span>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "fmt/format.h"
+#include "snapshot/restore/box_read.h"
 #include "snapshot/restore/restore.h"
+#include "snapshot/restore/stored_step.h"
 #include "storage/io/printable_text.h"
 #include "storage/shard/bounded_shard_files.h"
 #include "storage/store/first_format/convert.h"
@@ -28,14 +32,13 @@ std::unique_ptr<storage::FileSystem> FilesAt(const std::string& directory, bool 
   return std::make_unique<storage::BoundedShardFiles>(std::move(files));
 }
 
-absl::StatusOr<std::vector<std::byte>> ReadFrom(const storage::ShardReader& shard, size_t entry,
-                                                std::optional<EntryWindow> window,
-                                                const storage::ShardReadOptions& options) {
-  const std::string& name = shard.index().entries[entry].spec.name;
-  const uint64_t entry_bytes = shard.RawBytes(entry);
+// `where`: what is read, for messages. `read`: of the bytes from an offset on.
+absl::StatusOr<std::vector<std::byte>> ReadBytes(
+    std::string_view where, std::string_view name, uint64_t entry_bytes, std::optional<EntryWindow> window,
+    absl::FunctionRef<absl::Status(uint64_t offset, std::span<std::byte> destination)> read) {
   if (window && (window->offset > entry_bytes || window->bytes > entry_bytes - window->offset)) {
     return absl::OutOfRangeError(fmt::format("read {}: entry '{}' has {} bytes: {} bytes from {} are outside of it",
-                                             shard.path(), storage::PrintableText(name), entry_bytes, window->bytes,
+                                             where, storage::PrintableText(name), entry_bytes, window->bytes,
                                              window->offset));
   }
   const uint64_t wanted = window ? window->bytes : entry_bytes;
@@ -46,9 +49,7 @@ absl::StatusOr<std::vector<std::byte>> ReadFrom(const storage::ShardReader& shar
     return absl::ResourceExhaustedError(
         fmt::format("no memory for {} bytes of '{}'", wanted, storage::PrintableText(name)));
   }
-  storage::EntryRead read{.entry = entry, .destination = bytes};
-  if (window) read.begin = window->offset;
-  if (absl::Status status = shard.Read({&read, 1}, options); !status.ok()) return status;
+  if (absl::Status status = read(window ? window->offset : 0, bytes); !status.ok()) return status;
   return bytes;
 }
 
@@ -113,8 +114,8 @@ absl::Status StoreReader::Impl::LoadShards() {
     // One shard at a time: there is no telling how many ranks a stranger's attempt has.
     absl::StatusOr<storage::StepRecord> read = storage::ReadAttemptRecord(files, layout, store, folder);
     if (!read.ok()) {
-      unread.push_back(fmt::format("{}: {}", StepFolderName(folder.step, folder.attempt),
-                                   std::string(read.status().message())));
+      unread.push_back(
+          fmt::format("{}: {}", StepFolderName(folder.step, folder.attempt), std::string(read.status().message())));
       continue;
     }
     const auto [found, is_new] = attempts.try_emplace(folder.step, *read);
@@ -185,13 +186,40 @@ absl::StatusOr<std::vector<std::byte>> StoreReader::Impl::ReadEntry(int64_t step
                                                                     std::optional<EntryWindow> window) const {
   absl::StatusOr<storage::Attempt> attempt = OpenStep(step);
   if (!attempt.ok()) return attempt.status();
-  for (const auto& shard : attempt->shards) {
-    const std::vector<storage::ShardEntry>& entries = shard->index().entries;
-    const auto found = std::find_if(entries.begin(), entries.end(),
-                                    [&](const storage::ShardEntry& entry) { return entry.spec.name == name; });
-    if (found != entries.end()) return ReadFrom(*shard, static_cast<size_t>(found - entries.begin()), window, read);
+  if (attempt->shards.size() == 1) {
+    const storage::ShardReader& shard = *attempt->shards.front();
+    const std::vector<storage::ShardEntry>& entries = shard.index().entries;
+    const auto found =
+        std::ranges::find_if(entries, [&](const storage::ShardEntry& entry) { return entry.spec.name == name; });
+    if (found == entries.end()) {
+      return absl::NotFoundError(fmt::format("step {} has no entry '{}'", step, storage::PrintableText(name)));
+    }
+    const auto entry = static_cast<size_t>(found - entries.begin());
+    return ReadBytes(shard.path(), name, shard.RawBytes(entry), window,
+                     [&](uint64_t offset, std::span<std::byte> destination) {
+                       const storage::EntryRead one{.entry = entry, .destination = destination, .begin = offset};
+                       return shard.Read({&one, 1}, read);
+                     });
   }
-  return absl::NotFoundError(fmt::format("step {} has no entry '{}'", step, name));
+  StepInfo info;
+  info.step = step;
+  const StoredStep whole(std::move(info), std::move(attempt->shards), read);
+  const std::vector<EntryParts> all = JoinEntries(whole.contents);
+  const auto parts = std::ranges::find_if(all, [&](const EntryParts& entry) { return entry.spec.name == name; });
+  if (parts == all.end()) {
+    return absl::NotFoundError(fmt::format("step {} has no entry '{}'", step, storage::PrintableText(name)));
+  }
+  uint64_t entry_bytes = 0;
+  ValidateEntry(parts->spec, &entry_bytes).IgnoreError();  // each part's was valid, with the same shape
+  // Before memory is taken for it.
+  if (!window) {
+    if (absl::Status status = CheckIsThere(whole.contents, *parts); !status.ok()) return status;
+  }
+  return ReadBytes(fmt::format("step {}", step), name, entry_bytes, window,
+                   [&](uint64_t offset, std::span<std::byte> destination) {
+                     const RangeRead range{.parts = &*parts, .offset = offset, .destination = destination};
+                     return ReadRanges(whole, {&range, 1});
+                   });
 }
 
 }  // namespace tidemark

@@ -10,18 +10,19 @@
 #include "snapshot/consumers/companions.h"
 #include "snapshot/consumers/filtered_snapshot.h"
 #include "snapshot/half_precision.h"
+#include "snapshot/restore/saved_entries.h"
 #include "snapshot/staging/owned_snapshot.h"
 
 namespace tidemark {
 namespace {
 
-// An entry of the shard, and where it goes.
+// An entry of the step, and where it goes.
 struct Wanted {
   size_t saved = 0;
   size_t index = 0;  // into the snapshot's entries
 };
 
-// What the snapshot will be: the wanted entries of the shard, those that are tied there tied.
+// What the snapshot will be: the wanted entries, those that are tied in the step tied.
 OwnedSnapshot::Contents PlanContents(const storage::ShardIndex& index, int64_t step, const std::vector<size_t>& wanted,
                                      HalfPrecision half) {
   OwnedSnapshot::Contents contents{.step = step, .metrics = index.metrics, .user_metadata = index.user_metadata};
@@ -43,9 +44,9 @@ OwnedSnapshot::Contents PlanContents(const storage::ShardIndex& index, int64_t s
 }
 
 // Reads entries and converts them, in batches.
-absl::Status ReadHalved(const storage::ShardReader& shard, const std::vector<Wanted>& wanted,
-                        const storage::ShardReadOptions& options, HalfPrecision half, OwnedSnapshot& snapshot) {
-  const std::vector<storage::ShardEntry>& entries = shard.index().entries;
+absl::Status ReadHalved(const SavedEntries& saved, const std::vector<Wanted>& wanted, HalfPrecision half,
+                        OwnedSnapshot& snapshot) {
+  const std::vector<storage::ShardEntry>& entries = saved.index().entries;
   for (size_t begin = 0; begin < wanted.size();) {
     OwnedSnapshot::Contents batch;
     uint64_t batch_bytes = 0;
@@ -53,15 +54,15 @@ absl::Status ReadHalved(const storage::ShardReader& shard, const std::vector<Wan
     do {
       batch.entries.push_back(entries[wanted[end].saved].spec);
       batch.alias_of.push_back(-1);
-      batch_bytes += shard.RawBytes(wanted[end++].saved);
-    } while (end < wanted.size() && batch_bytes + shard.RawBytes(wanted[end].saved) <= kBounceBytesMax);
+      batch_bytes += saved.RawBytes(wanted[end++].saved);
+    } while (end < wanted.size() && batch_bytes + saved.RawBytes(wanted[end].saved) <= kBounceBytesMax);
     auto full = OwnedSnapshot::Create(std::move(batch));
     if (!full.ok()) return full.status();
     std::vector<storage::EntryRead> reads;
     for (size_t i = begin; i < end; ++i) {
       reads.push_back({.entry = wanted[i].saved, .destination = (*full)->place(i - begin)});
     }
-    if (absl::Status status = shard.Read(reads, options); !status.ok()) return status;
+    if (absl::Status status = saved.Read(reads); !status.ok()) return status;
     for (size_t i = begin; i < end; ++i) {
       ConvertToHalf(entries[wanted[i].saved].spec, half, (*full)->bytes(i - begin), snapshot.place(wanted[i].index));
     }
@@ -70,13 +71,12 @@ absl::Status ReadHalved(const storage::ShardReader& shard, const std::vector<Wan
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::shared_ptr<const Snapshot>> ReadSnapshot(const storage::ShardReader& shard, int64_t step,
-                                                             const storage::ShardReadOptions& options,
+absl::StatusOr<std::shared_ptr<const Snapshot>> ReadSnapshot(const SavedEntries& saved, int64_t step,
                                                              std::span<const std::string> patterns, HalfPrecision half,
                                                              CompanionEntries companions) {
-  const std::vector<storage::ShardEntry>& entries = shard.index().entries;
+  const std::vector<storage::ShardEntry>& entries = saved.index().entries;
   std::vector<std::string> hidden;
-  if (companions == CompanionEntries::kNever || patterns.empty()) hidden = CompanionPrefixes(shard.index().properties);
+  if (companions == CompanionEntries::kNever || patterns.empty()) hidden = CompanionPrefixes(saved.index().properties);
   std::vector<size_t> visible;
   std::vector<EntrySpec> specs;
   for (size_t i = 0; i < entries.size(); ++i) {
@@ -89,8 +89,11 @@ absl::StatusOr<std::shared_ptr<const Snapshot>> ReadSnapshot(const storage::Shar
   absl::StatusOr<std::vector<size_t>> matching = MatchingEntries(specs, patterns);
   if (!matching.ok()) return matching.status();
   for (size_t& index : *matching) index = visible[index];
+  for (const size_t index : *matching) {
+    if (absl::Status status = saved.Check(index); !status.ok()) return status;
+  }
   absl::StatusOr<std::shared_ptr<OwnedSnapshot>> snapshot =
-      OwnedSnapshot::Create(PlanContents(shard.index(), step, *matching, half));
+      OwnedSnapshot::Create(PlanContents(saved.index(), step, *matching, half));
   if (!snapshot.ok()) return snapshot.status();
   std::vector<storage::EntryRead> direct;
   std::vector<Wanted> halved;
@@ -103,8 +106,8 @@ absl::StatusOr<std::shared_ptr<const Snapshot>> ReadSnapshot(const storage::Shar
       direct.push_back({.entry = saved, .destination = (*snapshot)->place(i)});
     }
   }
-  if (absl::Status status = shard.Read(direct, options); !status.ok()) return status;
-  if (absl::Status status = ReadHalved(shard, halved, options, half, **snapshot); !status.ok()) return status;
+  if (absl::Status status = saved.Read(direct); !status.ok()) return status;
+  if (absl::Status status = ReadHalved(saved, halved, half, **snapshot); !status.ok()) return status;
   return *std::move(snapshot);
 }
 
@@ -124,11 +127,8 @@ absl::StatusOr<std::shared_ptr<const Snapshot>> OpenStoredSnapshot(const Restore
   const int64_t step = record.info.step;
   absl::StatusOr<storage::Attempt> attempt = OpenRecorded(source, record);
   if (!attempt.ok()) return Located(step, attempt.status());
-  if (attempt->shards.size() != 1) {
-    return absl::UnimplementedError(fmt::format("step {} was saved by {} ranks; this version reads what one rank saved",
-                                                step, attempt->shards.size()));
-  }
-  auto snapshot = ReadSnapshot(*attempt->shards.front(), step, source.read, patterns, half, companions);
+  const std::unique_ptr<SavedEntries> saved = EntriesOf(*std::move(attempt), source.read);
+  auto snapshot = ReadSnapshot(*saved, step, patterns, half, companions);
   if (!snapshot.ok()) return Located(step, snapshot.status());
   return snapshot;
 }

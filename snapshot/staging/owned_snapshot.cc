@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "fmt/format.h"
@@ -45,7 +46,8 @@ absl::StatusOr<std::shared_ptr<OwnedSnapshot>> OwnedSnapshot::Create(Contents co
     sizes[i] = BytesOf(entries[i]);
     const uint64_t alignment = AlignmentOf(sizes[i]);
     offsets[i] = (total + alignment - 1) / alignment * alignment;
-    fits = fits && !__builtin_add_overflow(offsets[i], sizes[i], &total);
+    fits = fits && !__builtin_add_overflow(offsets[i], sizes[i], &total) &&
+           total <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
   }
   total = std::max<uint64_t>(total, 1);
   // Mapped and not allocated: large pages where the system has them, and gone when the snapshot is.

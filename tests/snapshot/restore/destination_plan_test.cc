@@ -9,6 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "snapshot/restore/saved_entries.h"
 #include "tests/storage/io/drawn_cases.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
@@ -50,9 +51,11 @@ class DestinationPlanTest : public testing::Test {
     storage::WriteShard(path, storage::TestIdentity(), *contents, {.chunk_bytes = storage::kTestChunkBytes});
     auto reader = storage::ShardReader::Open(files_, path, directory_.path());
     EXPECT_THAT(reader, IsOk());
-    reader_ = *std::move(reader);
+    storage::Attempt attempt;
+    attempt.shards.push_back(*std::move(reader));
+    entries_ = EntriesOf(std::move(attempt), {.codec_threads = 2});
     files_.Reset();
-    return PlanDestinations(*reader_, destinations_, {}, bounce_bytes_max);
+    return PlanDestinations(*entries_, destinations_, bounce_bytes_max);
   }
   void ExpectReadsWriteEveryByteOnce(const std::vector<DestinationRead>& planned) {
     std::vector<storage::EntryRead> reads;
@@ -69,7 +72,7 @@ class DestinationPlanTest : public testing::Test {
     }
     EXPECT_EQ(written, wanted);
     EXPECT_EQ(std::count(arena_.begin(), arena_.end(), std::byte{0x5a}), kArenaBytes) << "planning wrote";
-    ASSERT_THAT(reader_->Read(reads, {.codec_threads = 2}), IsOk());
+    ASSERT_THAT(entries_->Read(reads, nullptr), IsOk());
     for (size_t i = 0; i < tensors_.size(); ++i) {
       EXPECT_TRUE(std::equal(tensors_[i].begin(), tensors_[i].end(), destinations_[i].memory.begin())) << i;
     }
@@ -84,7 +87,7 @@ class DestinationPlanTest : public testing::Test {
   std::vector<std::byte> arena_;
   std::vector<std::string> names_;
   std::vector<Destination> destinations_;
-  std::unique_ptr<storage::ShardReader> reader_;
+  std::unique_ptr<SavedEntries> entries_;
   int shards_ = 0;
 };
 
@@ -163,7 +166,7 @@ TEST_F(DestinationPlanTest, ReturnsTheErrorOfReadingWhatIsShared) {
   Add(50'000, 100'000);
   ASSERT_THAT(Plan(), IsOk());
   files_.FailOperation("QueueRead", absl::InternalError("injected"));
-  EXPECT_THAT(PlanDestinations(*reader_, destinations_, {}, 1 << 20),
+  EXPECT_THAT(PlanDestinations(*entries_, destinations_, 1 << 20),
               StatusIs(absl::StatusCode::kInternal, HasSubstr("injected")));
 }
 

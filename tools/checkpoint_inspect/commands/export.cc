@@ -174,8 +174,8 @@ ExitCode RunExport(const Invocation& invocation, const ExportArguments& argument
     return ExitCode::kUsage;
   }
   StepSource opened;
-  const ExitCode code =
-      OpenStepSource(invocation, arguments.selector, &opened, {.way_out = ", and --exclude leaves it out"});
+  const ExitCode code = OpenStepSource(invocation, arguments.selector, &opened,
+                                       {.way_out = ", and --exclude leaves it out"}, StepView::kWholes);
   if (code != ExitCode::kOk) return code;
 
   CatchInterrupts();

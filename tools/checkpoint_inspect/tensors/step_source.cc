@@ -21,11 +21,11 @@ absl::StatusOr<StepInfo> ReadStep(const Invocation& invocation, const StepSelect
 }
 
 ExitCode OpenStepSource(const Invocation& invocation, const StepSelector& selector, StepSource* opened,
-                        const DamageAdvice& advice) {
+                        const DamageAdvice& advice, StepView view) {
   StoreReader& reader = invocation.reader;
   absl::StatusOr<std::unique_ptr<StepReader>> step;
   const auto open = [&](const StepInfo& found) {
-    step = reader.OpenStep(found.step);
+    step = reader.OpenStep(found.step, view);
     return step.status();
   };
   absl::StatusOr<StepInfo> info = ReadStep(invocation, selector, open, IsOnDisk);

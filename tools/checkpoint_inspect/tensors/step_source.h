@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tidemark/step_info.h"
+#include "tidemark/step_reader.h"
 #include "tools/checkpoint_inspect/cli/command_line.h"
 #include "tools/checkpoint_inspect/cli/selector.h"
 #include "tools/checkpoint_inspect/tensors/tensor_source.h"
@@ -36,7 +37,7 @@ struct DamageAdvice {
 // kOk: `*opened` is the step that the selector stands for. Where a live trainer puts another attempt in its place
 // meanwhile, that one. Else the exit code for what was wrong, which has been told.
 ExitCode OpenStepSource(const Invocation& invocation, const StepSelector& selector, StepSource* opened,
-                        const DamageAdvice& advice = {});
+                        const DamageAdvice& advice = {}, StepView view = StepView::kParts);
 
 }  // namespace tidemark::inspect
 

@@ -4,11 +4,14 @@
 
 #include <csignal>
 #include <cstring>
+#include <deque>
 #include <filesystem>
+#include <numeric>
 #include <set>
 
 #include "gmock/gmock.h"
 #include "snapshot/exchange/safetensors_header.h"
+#include "tests/snapshot/saved_by_ranks.h"
 #include "tests/tools/checkpoint_inspect/inspect_testing.h"
 #include "tests/tools/checkpoint_inspect/test_store.h"
 #include "tidemark/export.h"
@@ -216,6 +219,31 @@ TEST_F(ExportTest, SafetensorsAreByteForByteWhatTheLibraryExports) {
   EXPECT_TRUE(
       are_same({"2", "model.*", "--rename", "model=net", "--dtype", "bfloat16"},
                {.entries = {"model.*"}, .renames = {{"model", "net"}}, .dtype = Dtype::kBfloat16, .replace = true}));
+}
+
+TEST_F(ExportTest, WhatSeveralRanksSavedIsOneTensor) {
+  const std::string directory = elsewhere_.directory() + "/ranks";
+  std::vector<float> numbers(6 * 8);
+  std::iota(numbers.begin(), numbers.end(), 1.0F);
+  const auto bytes = std::as_bytes(std::span(numbers));
+  const EntrySpec tensor{.name = "w", .dtype = Dtype::kFloat32, .shape = {6, 8}};
+  std::deque<RankContents> ranks(2);
+  ranks[0].AddBox(tensor, bytes, {{0, 0}, {6, 3}});
+  ranks[1].AddBox(tensor, bytes, {{0, 3}, {6, 5}});
+  {
+    std::string warnings;
+    auto store = storage::OpenStore(directory, &warnings);
+    ASSERT_TRUE(store.ok()) << store.status();
+    ASSERT_EQ(SaveByRanks(**store, 1, ranks, storage::kChunkBytesMin), absl::OkStatus());
+  }
+  const std::string out = Out("m.safetensors");
+  const Finished finished = RunInspect({"--store", directory, "export", "latest", "-o", out});
+  ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_EQ(HeaderOf(out)["w"]["shape"], json({6, 8}));
+  EXPECT_TRUE(ReadWhole(out).ends_with(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size())));
+  // Its parts, one after the other.
+  const Finished listed = RunInspect({"--store", directory, "--json", "tensors", "latest"});
+  EXPECT_EQ(ParseJson(listed.out)["entries"].size(), 2) << listed.out;
 }
 
 TEST_F(ExportTest, WhatIsThereIsReplacedOnlyByForce) {

@@ -1,0 +1,170 @@
+#include "snapshot/restore/box_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "fmt/format.h"
+#include "fmt/ranges.h"
+
+namespace tidemark {
+namespace {
+
+// Boxes that overlap without end would cut a tensor into as many parts as it has elements.
+constexpr size_t kPartsMin = 1024;
+constexpr size_t kPartsOfBoxMax = 64;
+
+bool IsEmpty(const Box& box) {
+  return std::ranges::any_of(box.extent, [](int64_t extent) { return extent <= 0; });
+}
+
+// Appends what is left of `box` without `taken`, which is a part of it.
+void Subtract(Box box, const Box& taken, std::vector<Box>& left) {
+  for (size_t d = 0; d < box.extent.size(); ++d) {
+    const int64_t begin = box.offset[d];
+    const int64_t end = begin + box.extent[d];
+    const int64_t taken_end = taken.offset[d] + taken.extent[d];
+    const auto keep = [&](int64_t from, int64_t to) {
+      if (from == to) return;
+      Box part = box;
+      part.offset[d] = from;
+      part.extent[d] = to - from;
+      left.push_back(std::move(part));
+    };
+    keep(begin, taken.offset[d]);
+    keep(taken_end, end);
+    box.offset[d] = taken.offset[d];
+    box.extent[d] = taken.extent[d];
+  }
+}
+
+// Of a row-major tensor, from the dimensions behind `d` on.
+uint64_t ElementsBehind(std::span<const int64_t> shape, size_t d) {
+  uint64_t elements = 1;
+  for (size_t i = d + 1; i < shape.size(); ++i) elements *= static_cast<uint64_t>(shape[i]);
+  return elements;
+}
+
+// The boxes of `count` elements from `first` on within `within`, which is one element in each dimension before `d`.
+void AddBoxesOfRange(std::span<const int64_t> shape, size_t d, const Box& within, uint64_t first, uint64_t count,
+                     std::vector<Box>& boxes) {
+  if (count == 0) return;
+  if (d == shape.size()) return boxes.push_back(within);
+  const uint64_t row = ElementsBehind(shape, d);
+  const auto one_row = [&](uint64_t index, uint64_t from, uint64_t elements) {
+    Box part = within;
+    part.offset[d] = static_cast<int64_t>(index);
+    part.extent[d] = 1;
+    AddBoxesOfRange(shape, d + 1, part, from, elements, boxes);
+  };
+  uint64_t index = first / row;
+  if (const uint64_t from = first % row; from != 0) {
+    const uint64_t elements = std::min(count, row - from);
+    one_row(index++, from, elements);
+    count -= elements;
+  }
+  if (const uint64_t rows = count / row; rows > 0) {
+    Box part = within;
+    part.offset[d] = static_cast<int64_t>(index);
+    part.extent[d] = static_cast<int64_t>(rows);
+    boxes.push_back(std::move(part));
+    index += rows;
+    count -= rows * row;
+  }
+  if (count > 0) one_row(index, 0, count);
+}
+
+}  // namespace
+
+Box WholeBox(std::span<const int64_t> shape) {
+  return {.offset = std::vector<int64_t>(shape.size(), 0), .extent = {shape.begin(), shape.end()}};
+}
+
+Box HeldBox(const EntrySpec& spec) {
+  return spec.whole() ? WholeBox(spec.shape) : Box{.offset = spec.box_offset, .extent = spec.box_extent};
+}
+
+std::string DescribeBox(const Box& box) {
+  std::vector<std::string> ranges;
+  for (size_t d = 0; d < box.extent.size(); ++d) {
+    ranges.push_back(fmt::format("{}:{}", box.offset[d], box.offset[d] + box.extent[d]));
+  }
+  return fmt::format("[{}]", fmt::join(ranges, ", "));
+}
+
+std::optional<Box> Overlap(const Box& a, const Box& b) {
+  Box both = a;
+  for (size_t d = 0; d < a.extent.size(); ++d) {
+    both.offset[d] = std::max(a.offset[d], b.offset[d]);
+    both.extent[d] = std::min(a.offset[d] + a.extent[d], b.offset[d] + b.extent[d]) - both.offset[d];
+  }
+  if (IsEmpty(both)) return std::nullopt;
+  return both;
+}
+
+absl::StatusOr<BoxPlan> PlanBox(const Box& wanted, std::span<const Box> stored) {
+  BoxPlan plan;
+  if (IsEmpty(wanted)) return plan;
+  // In the order of their corners, so that what is left of a grid stays few boxes.
+  std::vector<size_t> order;
+  for (size_t i = 0; i < stored.size(); ++i) {
+    if (Overlap(wanted, stored[i])) order.push_back(i);
+  }
+  std::ranges::stable_sort(order, [&](size_t a, size_t b) { return stored[a].offset < stored[b].offset; });
+  std::vector<Box> left = {wanted};
+  for (const size_t source : order) {
+    std::vector<Box> next;
+    for (Box& box : left) {
+      std::optional<Box> both = Overlap(box, stored[source]);
+      if (!both) {
+        next.push_back(std::move(box));
+        continue;
+      }
+      Subtract(std::move(box), *both, next);
+      plan.parts.push_back({.source = source, .box = *std::move(both)});
+    }
+    left = std::move(next);
+    if (left.empty()) break;
+    if (plan.parts.size() + left.size() > kPartsMin + kPartsOfBoxMax * stored.size()) {
+      return absl::ResourceExhaustedError(
+          fmt::format("{} boxes cut {} into too many parts", stored.size(), DescribeBox(wanted)));
+    }
+  }
+  plan.missing = std::move(left);
+  return plan;
+}
+
+std::vector<Box> BoxesOfRange(std::span<const int64_t> shape, uint64_t first, uint64_t count) {
+  std::vector<Box> boxes;
+  AddBoxesOfRange(shape, 0, WholeBox(shape), first, count, boxes);
+  return boxes;
+}
+
+void ForEachRun(const Box& from, const Box& to, const Box& part, uint64_t element_bytes,
+                absl::FunctionRef<void(uint64_t, uint64_t, uint64_t)> visit) {
+  const size_t dimensions = part.extent.size();
+  if (IsEmpty(part)) return;
+  // The first dimension of a run: those behind it are the same in all three boxes.
+  size_t first = dimensions == 0 ? 0 : dimensions - 1;
+  while (first > 0 && part.extent[first] == from.extent[first] && part.extent[first] == to.extent[first]) --first;
+  uint64_t run = element_bytes;
+  for (size_t d = first; d < dimensions; ++d) run *= static_cast<uint64_t>(part.extent[d]);
+  const auto offset_in = [&](const Box& box, std::span<const int64_t> index) {
+    uint64_t elements = 0;
+    for (size_t d = 0; d < dimensions; ++d) {
+      elements = elements * static_cast<uint64_t>(box.extent[d]) + static_cast<uint64_t>(index[d] - box.offset[d]);
+    }
+    return elements * element_bytes;
+  };
+  std::vector<int64_t> index = part.offset;
+  for (;;) {
+    visit(offset_in(from, index), offset_in(to, index), run);
+    size_t d = first;
+    while (d > 0 && ++index[d - 1] == part.offset[d - 1] + part.extent[d - 1]) {
+      index[d - 1] = part.offset[d - 1];
+      --d;
+    }
+    if (d == 0) return;
+  }
+}
+
+}  // namespace tidemark

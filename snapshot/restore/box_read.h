@@ -1,0 +1,73 @@
+// Reads boxes of a step's tensors from all shards that have parts of them.
+
+#ifndef TIDEMARK_SNAPSHOT_RESTORE_BOX_READ_H_
+#define TIDEMARK_SNAPSHOT_RESTORE_BOX_READ_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "snapshot/restore/box_plan.h"
+#include "tidemark/step_reader.h"
+
+namespace tidemark {
+
+// A step whose entries can be read in windows. Thread-safe.
+class WindowedStep {
+ public:
+  virtual ~WindowedStep() = default;
+  virtual const StepContents& Contents() const = 0;
+  // Of the shard that has the entry: a chunk is read as a whole.
+  virtual uint64_t ChunkBytes(size_t entry) const = 0;
+  // As StepReader::Read.
+  virtual absl::Status Read(std::span<const StepReader::Window> windows) const = 0;
+};
+
+// Where the parts of one entry are. A tensor has those of all ranks. Of a value, which is no tensor, each rank may have
+// its own: then it is that of the lowest rank. Where parts overlap, each element is taken from one of them.
+struct EntryParts {
+  EntrySpec spec;              // of the whole
+  std::vector<size_t> stored;  // of StepContents::entries
+  std::vector<Box> boxes;      // of each of these
+  absl::Status problem;        // kDataLoss: the ranks disagree on what it is
+};
+
+// All entries, in the order of their first parts.
+std::vector<EntryParts> JoinEntries(const StepContents& step);
+
+// kDataLoss: the ranks disagree on what the entry is, or no rank has saved some of it. kResourceExhausted: its parts
+// overlap too often.
+absl::Status CheckIsThere(const StepContents& step, const EntryParts& parts);
+
+// 32 hexadecimal digits. Entries with the same ones have the same shape and bytes.
+std::string DigestOfParts(const StepContents& step, const EntryParts& parts);
+
+// A box of one entry, and where it goes. Precondition: it lies in the entry, and the destination is as long as it is.
+struct BoxRead {
+  const EntryParts* parts = nullptr;
+  Box box;
+  std::span<std::byte> destination;
+};
+
+// The bytes [offset, offset + destination.size()) of one entry, row-major. Precondition: it has them.
+struct RangeRead {
+  const EntryParts* parts = nullptr;
+  uint64_t offset = 0;
+  std::span<std::byte> destination;
+};
+
+// Both read all of it together, from entries of `step`. `on_read` may be null; it is called with the number of bytes
+// that have been read since its last call. kDataLoss: damaged, or no rank has saved some of it. Other errors: those of
+// WindowedStep::Read.
+absl::Status ReadBoxes(const WindowedStep& step, std::span<const BoxRead> reads,
+                       const std::function<void(uint64_t bytes)>& on_read = nullptr);
+absl::Status ReadRanges(const WindowedStep& step, std::span<const RangeRead> reads,
+                        const std::function<void(uint64_t bytes)>& on_read = nullptr);
+
+}  // namespace tidemark
+
+#endif  // TIDEMARK_SNAPSHOT_RESTORE_BOX_READ_H_

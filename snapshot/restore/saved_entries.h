@@ -1,0 +1,45 @@
+// The entries of a step as a restore reads them: wholes, however many ranks have saved the step.
+
+#ifndef TIDEMARK_SNAPSHOT_RESTORE_SAVED_ENTRIES_H_
+#define TIDEMARK_SNAPSHOT_RESTORE_SAVED_ENTRIES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "absl/status/status.h"
+#include "snapshot/restore/destination_plan.h"
+#include "storage/shard/shard_format.h"
+#include "storage/shard/shard_reader.h"
+#include "storage/store/attempt_reader.h"
+
+namespace tidemark {
+
+// Immutable and thread-safe.
+class SavedEntries : public SavedBytes {
+ public:
+  // What is saved: names and shapes of wholes, metrics, metadata and properties. If several ranks saved the step, a
+  // tensor is made of all their parts, and values, metrics and metadata are the lowest rank's; no entry is tied, and
+  // each has one made-up chunk, whose digest is that of all of its parts.
+  virtual const storage::ShardIndex& index() const = 0;
+
+  virtual uint64_t RawBytes(size_t entry) const = 0;
+
+  // Whether the entry can be read, as far as the indices tell. Errors: those of CheckIsThere (box_read.h).
+  virtual absl::Status Check(size_t entry) const = 0;
+
+  // As ShardReader::Read, and the errors of Check.
+  virtual absl::Status Read(std::span<const storage::EntryRead> reads,
+                            const std::function<void(uint64_t bytes)>& on_read) const = 0;
+  absl::Status Read(std::span<const storage::EntryRead> reads) const final { return Read(reads, nullptr); }
+
+  bool AreSame(size_t one, size_t other) const final;
+};
+
+std::unique_ptr<SavedEntries> EntriesOf(storage::Attempt attempt, const storage::ShardReadOptions& options);
+
+}  // namespace tidemark
+
+#endif  // TIDEMARK_SNAPSHOT_RESTORE_SAVED_ENTRIES_H_
