@@ -1,11 +1,12 @@
-// checkpoint-inspect over a directory of fuzzed files (store_image.h), as with --untrusted, after each step was loaded as
-// a worker does it: every command that looks ends with an exit code that it may have, and whatever is in names, texts and
-// reasons, its output is lines of printable UTF-8.
+// checkpoint-inspect over a directory of fuzzed files (store_image.h), as with --untrusted, after each step was loaded
+// as a worker does it: every command that looks ends with an exit code that it may have, and whatever is in names,
+// texts and reasons, its output is lines of printable UTF-8.
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "fuzz/allocation_count.h"
 #include "fuzz/fuzzing.h"
@@ -74,7 +75,8 @@ void Try(const InspectCommand& command, const std::string& store, size_t input_b
 void TryCommands(const std::string& store, size_t input_bytes, const std::string& out) {
   const auto reader = StoreReader::OpenUntrusted(store);
   if (!reader.ok()) return;
-  for (const StepInfo& info : (*reader)->Steps()) {
+  const std::vector<StepInfo> steps = (*reader)->Steps();  // Load reads them anew
+  for (const StepInfo& info : steps) {
     const AllocationBudget budget(input_bytes);
     (*reader)->Load(info.step).status().IgnoreError();
   }
