@@ -3,8 +3,9 @@
 # journal and index. Those are all tests of the sources that call one of SweepFaults, OneOf and AllCasesAsked
 # (drawn_cases.h).
 #
-#   faults_long.sh --targets     prints the names of the programs
-#   faults_long.sh BUILD         runs them
+#   faults_long.sh --targets         prints the names of the programs
+#   faults_long.sh --list BUILD      prints the tests; a test of the suite, so that this finds them all
+#   faults_long.sh BUILD             runs them
 #
 # JOBS: how many tests at once. SEED: for what is random beside the cases; else any. Prints what each test has printed, and
 # for how long it ran, when it ends. Ends with 1, and with a list, if a test failed.
@@ -15,14 +16,28 @@ tests=$(dirname "$(realpath "$0")")
 
 mapfile -t sources < <(cd "$tests" && grep -rlE --include='*_test.cc' \
   '\b(SweepFaults|OneOf|AllCasesAsked)\(' . | cut -c 3- | sort)
-mapfile -t folders < <(printf '%s\n' "${sources[@]}" | xargs -n 1 dirname | sort -u)
-program_of() { echo "$(tr / _ <<<"$1")_tests"; }
+
+# The program of a source, as a path below the folder of the tests: its own (tidemark_test), or that of the folder whose
+# CMakeLists.txt names it.
+program_of() {
+  local folder name
+  folder=$(dirname "$1")
+  while [[ ! -f $tests/$folder/CMakeLists.txt ]]; do folder=$(dirname "$folder"); done
+  name=${folder}_tests
+  if grep -qF "tidemark_test(${1#"$folder/"} " "$tests/$folder/CMakeLists.txt"; then name=${1%.cc}; fi
+  echo "$folder/$(tr / _ <<<"$name")"
+}
+
+programs=()
+for source in "${sources[@]}"; do programs+=("$(program_of "$source")"); done
 
 if [[ $1 = --targets ]]; then
-  for folder in "${folders[@]}"; do program_of "$folder"; done
+  printf '%s\n' "${programs[@]##*/}" | sort -u
   exit
 fi
 
+only_list=
+if [[ $1 = --list ]]; then only_list=1; shift; fi
 build=$(realpath "$1")
 export TIDEMARK_ALL_CASES=1 TIDEMARK_SEED=${SEED:-$(od -An -N4 -tu4 /dev/urandom | tr -d ' ')}
 failed=$(mktemp)
@@ -33,23 +48,24 @@ export failed
 list_tests() {
   local list
   list=$(mktemp)
-  for folder in "${folders[@]}"; do
-    local program
-    program=$build/tests/$folder/$(program_of "$folder")
-    "$program" --gtest_list_tests --gtest_output="json:$list" >/dev/null
-    python3 - "$program" "$folder" "$list" "${sources[@]}" <<'PYTHON'
+  for program in $(printf '%s\n' "${programs[@]}" | sort -u); do
+    local own=()
+    for i in "${!sources[@]}"; do
+      if [[ ${programs[i]} = "$program" ]]; then own+=("${sources[i]}"); fi
+    done
+    "$build/tests/$program" --gtest_list_tests --gtest_output="json:$list" >/dev/null
+    python3 - "$build/tests/$program" "$list" "${own[@]}" <<'PYTHON'
 import json
-import os
 import sys
 
-program, folder, path, *sources = sys.argv[1:]
-missing = {source for source in sources if os.path.dirname(source) == folder}
-of_folder = tuple("/tests/" + source for source in missing)
+program, path, *sources = sys.argv[1:]
+missing = set(sources)
+of_program = tuple("/tests/" + source for source in sources)
 with open(path, encoding="utf-8") as file:
     suites = json.load(file)["testsuites"]
 for suite in suites:
     for test in suite["testsuite"]:
-        if test["file"].endswith(of_folder):
+        if test["file"].endswith(of_program):
             print(program, f"{suite['name']}.{test['name']}")
             missing.discard(test["file"].split("/tests/")[-1])
 if missing:
@@ -70,6 +86,7 @@ export -f run_test
 
 begin=$SECONDS
 list=$(list_tests)
+if [[ -n $only_list ]]; then echo "$list"; exit; fi
 echo "$(wc -l <<<"$list") tests of ${#sources[@]} files, SEED=$TIDEMARK_SEED"
 xargs -P "${JOBS:-$(nproc)}" -L 1 bash -c 'run_test "$@"' run_test <<<"$list"
 
