@@ -184,9 +184,7 @@ absl::StatusOr<DraftFileSystem::Place> DraftFileSystem::FindPlace(std::string_vi
   return Place{*std::move(parent), path.substr(slash + 1)};
 }
 
-void DraftFileSystem::SetName(const Place& place, NodePtr node) {
-  place.parent->names[place.name] = std::move(node);
-}
+void DraftFileSystem::SetName(const Place& place, NodePtr node) { place.parent->names[place.name] = std::move(node); }
 
 absl::Status DraftFileSystem::LoadNames(const NodePtr& directory) {
   if (directory->names_loaded || directory->base_path.empty()) return absl::OkStatus();

@@ -13,8 +13,8 @@
 #include "storage/io/errno_status.h"
 #include "storage/io/link_free_path.h"
 #include "storage/io/posix_call.h"
+#include "storage/io/queues/transfer.h"
 #include "storage/io/sync.h"
-#include "storage/io/transfer.h"
 
 namespace tidemark::storage {
 namespace {

@@ -19,11 +19,11 @@
 #include "storage/io/posix_file.h"
 #include "storage/io/posix_lock.h"
 #include "storage/io/printable_text.h"
+#include "storage/io/queues/thread_queue.h"
+#include "storage/io/queues/uring_queue.h"
 #include "storage/io/sync.h"
-#include "storage/io/thread_queue.h"
 #include "storage/io/unique_fd.h"
 #include "storage/io/unshared_fd.h"
-#include "storage/io/uring_queue.h"
 
 namespace tidemark::storage {
 namespace {

@@ -1,5 +1,5 @@
-// What power loss leaves of what was done to a simulated disk. Longer than 500 lines, because each kind of operation has
-// tests of its own beside a model of all of them.
+// What power loss leaves of what was done to a simulated disk. Longer than 500 lines, because each kind of operation
+// has tests of its own beside a model of all of them.
 
 #include "tests/storage/io/disk_log.h"
 

@@ -67,8 +67,8 @@ TEST(FailingFileSystem, ForwardsAndCountsEverything) {
   EXPECT_THAT(files.operations(),
               ElementsAre("CreateDirectory", "Create", "Allocate", "Truncate", "WriteAt", "ReadAt", "Size", "SyncData",
                           "NewIoQueue", "QueueWrite", "QueueRead", "Close", "OpenForRead", "CreateReadable",
-                          "RemoveFile", "TypeOf", "ListDirectory", "HardLink", "RemoveFile", "Rename",
-                          "RemoveFile", "SyncDirectory", "TryLock", "WriteNote", "ReadNote", "RemoveDirectory"));
+                          "RemoveFile", "TypeOf", "ListDirectory", "HardLink", "RemoveFile", "Rename", "RemoveFile",
+                          "SyncDirectory", "TryLock", "WriteNote", "ReadNote", "RemoveDirectory"));
   EXPECT_EQ(files.calls()[1].path, directory / "d/x");
   EXPECT_EQ(files.calls()[1].index, 1u);
 }

@@ -213,8 +213,9 @@ TEST_P(FileSystemContractTest, SyncDirectorySyncsDirectoriesAlone) {
 
 TEST_P(FileSystemContractTest, NewIoQueueRefusesDepthsOutOfRange) {
   for (const size_t depth : {size_t{0}, size_t{257}}) {
-    EXPECT_THAT(files_.NewIoQueue(IoQueueKind::kAuto, depth),
-                StatusIs(StatusCode::kInvalidArgument, HasSubstr("depth " + std::to_string(depth) + ": it must be 1 to 256")));
+    EXPECT_THAT(
+        files_.NewIoQueue(IoQueueKind::kAuto, depth),
+        StatusIs(StatusCode::kInvalidArgument, HasSubstr("depth " + std::to_string(depth) + ": it must be 1 to 256")));
   }
   for (const size_t depth : {size_t{1}, size_t{256}}) {
     auto queue = files_.NewIoQueue(IoQueueKind::kAuto, depth);

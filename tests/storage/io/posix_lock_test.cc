@@ -139,7 +139,8 @@ TEST_F(PosixLockTest, OfAFileIsFreeOnceThatIsClosedThoughAForkedChildLives) {
     auto writer = files.OpenForRewrite(path_, /*direct=*/false);
     ASSERT_THAT(writer, IsOk());
     const IdleChild writers_child;
-    EXPECT_THAT(files.OpenForRead(path_, /*direct=*/false), StatusIs(StatusCode::kNotFound, HasSubstr("being overwritten")));
+    EXPECT_THAT(files.OpenForRead(path_, /*direct=*/false),
+                StatusIs(StatusCode::kNotFound, HasSubstr("being overwritten")));
     destroyed ? writer->reset() : (*writer)->Close().IgnoreError();
     auto reader = files.OpenForRead(path_, /*direct=*/false);
     ASSERT_THAT(reader, IsOk());
@@ -159,7 +160,8 @@ TEST_F(PosixLockTest, OfAFileStaysWithTheParentWhenAForkedChildDestroysItsCopy) 
               return "destroyed";
             }),
             "destroyed");
-  EXPECT_THAT(files.OpenForRead(path_, /*direct=*/false), StatusIs(StatusCode::kNotFound, HasSubstr("being overwritten")));
+  EXPECT_THAT(files.OpenForRead(path_, /*direct=*/false),
+              StatusIs(StatusCode::kNotFound, HasSubstr("being overwritten")));
 }
 
 TEST_F(PosixLockTest, RefusesWhatIsNoRegularFile) {

@@ -9,7 +9,7 @@
 #include "storage/io/check.h"
 #include "storage/io/errno_status.h"
 #include "storage/io/lock_note.h"
-#include "storage/io/transfer.h"
+#include "storage/io/queues/transfer.h"
 #include "tests/storage/io/simulated_queue.h"
 
 namespace tidemark::storage {

@@ -21,7 +21,7 @@
 #include "gtest/gtest.h"
 #include "storage/io/errno_status.h"
 #include "storage/io/file_system.h"
-#include "storage/io/transfer.h"
+#include "storage/io/queues/transfer.h"
 #include "tests/storage/io/leaks.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/system_calls.h"

@@ -15,7 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/io/errno_status.h"
-#include "storage/io/uring_queue.h"
+#include "storage/io/queues/uring_queue.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/system_calls.h"
 #include "tests/storage/io/test_directory.h"

@@ -1,4 +1,4 @@
-#include "storage/io/uring_registration.h"
+#include "storage/io/queues/uring_registration.h"
 
 #include <poll.h>
 #include <sys/mman.h>
@@ -13,7 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/io/file_system.h"
-#include "storage/io/uring_queue.h"
+#include "storage/io/queues/uring_queue.h"
 #include "tests/storage/io/child_process.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"

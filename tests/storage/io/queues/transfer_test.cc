@@ -1,4 +1,4 @@
-#include "storage/io/transfer.h"
+#include "storage/io/queues/transfer.h"
 
 #include <cerrno>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "storage/io/uring_registration.h"
+#include "storage/io/queues/uring_registration.h"
 
 #include <sys/uio.h>
 

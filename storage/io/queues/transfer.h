@@ -1,8 +1,8 @@
 // What the answer to one read(2) or write(2) means for the transfer that it is part of: go on, done, or failed. Pure,
 // and the same for blocking calls and for io_uring completions.
 
-#ifndef TIDEMARK_STORAGE_IO_TRANSFER_H_
-#define TIDEMARK_STORAGE_IO_TRANSFER_H_
+#ifndef TIDEMARK_STORAGE_IO_QUEUES_TRANSFER_H_
+#define TIDEMARK_STORAGE_IO_QUEUES_TRANSFER_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -56,4 +56,4 @@ class Transfer {
 
 }  // namespace tidemark::storage
 
-#endif  // TIDEMARK_STORAGE_IO_TRANSFER_H_
+#endif  // TIDEMARK_STORAGE_IO_QUEUES_TRANSFER_H_

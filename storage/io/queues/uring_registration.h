@@ -1,7 +1,7 @@
 // What a ring knows beforehand: memory whose pages it need not look up for each request, and one file.
 
-#ifndef TIDEMARK_STORAGE_IO_URING_REGISTRATION_H_
-#define TIDEMARK_STORAGE_IO_URING_REGISTRATION_H_
+#ifndef TIDEMARK_STORAGE_IO_QUEUES_URING_REGISTRATION_H_
+#define TIDEMARK_STORAGE_IO_QUEUES_URING_REGISTRATION_H_
 
 #include <liburing.h>
 
@@ -65,4 +65,4 @@ class UringRegistration {
 
 }  // namespace tidemark::storage
 
-#endif  // TIDEMARK_STORAGE_IO_URING_REGISTRATION_H_
+#endif  // TIDEMARK_STORAGE_IO_QUEUES_URING_REGISTRATION_H_

@@ -1,4 +1,4 @@
-#include "storage/io/uring_queue.h"
+#include "storage/io/queues/uring_queue.h"
 
 #include <sys/resource.h>
 #include <sys/syscall.h>

@@ -1,4 +1,4 @@
-#include "storage/io/thread_queue.h"
+#include "storage/io/queues/thread_queue.h"
 
 #include <sys/syscall.h>
 

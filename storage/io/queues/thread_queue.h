@@ -1,7 +1,7 @@
 // An IoQueue on threads that block in File::ReadAt and File::WriteAt: for kernels without io_uring, and for any File.
 
-#ifndef TIDEMARK_STORAGE_IO_THREAD_QUEUE_H_
-#define TIDEMARK_STORAGE_IO_THREAD_QUEUE_H_
+#ifndef TIDEMARK_STORAGE_IO_QUEUES_THREAD_QUEUE_H_
+#define TIDEMARK_STORAGE_IO_QUEUES_THREAD_QUEUE_H_
 
 #include <cstddef>
 #include <memory>
@@ -61,4 +61,4 @@ class ThreadQueue final : public IoQueue {
 
 }  // namespace tidemark::storage
 
-#endif  // TIDEMARK_STORAGE_IO_THREAD_QUEUE_H_
+#endif  // TIDEMARK_STORAGE_IO_QUEUES_THREAD_QUEUE_H_

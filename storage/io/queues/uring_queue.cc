@@ -1,4 +1,4 @@
-#include "storage/io/uring_queue.h"
+#include "storage/io/queues/uring_queue.h"
 
 #include <liburing.h>
 #include <unistd.h>
@@ -14,8 +14,8 @@
 #include "storage/io/errno_status.h"
 #include "storage/io/exception_status.h"
 #include "storage/io/posix_file.h"
-#include "storage/io/transfer.h"
-#include "storage/io/uring_registration.h"
+#include "storage/io/queues/transfer.h"
+#include "storage/io/queues/uring_registration.h"
 
 namespace tidemark::storage {
 namespace {

@@ -1,7 +1,7 @@
 // An IoQueue on io_uring. Only this pair of files and uring_registration know liburing.
 
-#ifndef TIDEMARK_STORAGE_IO_URING_QUEUE_H_
-#define TIDEMARK_STORAGE_IO_URING_QUEUE_H_
+#ifndef TIDEMARK_STORAGE_IO_QUEUES_URING_QUEUE_H_
+#define TIDEMARK_STORAGE_IO_QUEUES_URING_QUEUE_H_
 
 #include <cstddef>
 #include <memory>
@@ -50,4 +50,4 @@ class UringQueue final : public IoQueue {
 
 }  // namespace tidemark::storage
 
-#endif  // TIDEMARK_STORAGE_IO_URING_QUEUE_H_
+#endif  // TIDEMARK_STORAGE_IO_QUEUES_URING_QUEUE_H_
