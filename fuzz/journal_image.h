@@ -1,5 +1,5 @@
-// A journal made of whatever an input says: what chains its entries together is right, else nothing behind that would
-// be reached.
+// A journal made of whatever an input says. Numbers and digests are right, because a reader stops at the first wrong
+// one.
 
 #ifndef TIDEMARK_FUZZ_JOURNAL_IMAGE_H_
 #define TIDEMARK_FUZZ_JOURNAL_IMAGE_H_
@@ -14,11 +14,11 @@
 
 namespace tidemark::fuzz {
 
-// What an entry is, by its bits.
+// What an entry is. These are bits.
 inline constexpr uint8_t kBeginsEpoch = 1;
-inline constexpr uint8_t kOfHolder = 2;     // of the newest epoch; else written by anybody
+inline constexpr uint8_t kOfHolder = 2;     // written by the holder of the newest epoch; else without an epoch
 inline constexpr uint8_t kMissing = 4;      // its file is not made
-inline constexpr uint8_t kCarriesLast = 8;  // its writer did not know whether the entry before is durable
+inline constexpr uint8_t kCarriesLast = 8;  // it carries the entry before it, as if that were not known to be durable
 
 // Thread-compatible.
 class JournalImage {
@@ -26,10 +26,11 @@ class JournalImage {
   // Makes the folder `directory`, if it is not there.
   explicit JournalImage(std::string directory);
 
-  // The file of the next entry. `facts`: u16 size and so many bytes, for each.
+  // Makes the file of the next entry. `facts`: for each fact u16 size, and so many bytes.
   void Add(uint8_t what, FuzzInput facts);
 
-  // The file of the next number, as it is. The entry after it follows the one before it.
+  // Makes the file of the next number with these bytes. The next entry names the entry before this file as its
+  // predecessor.
   void AddFile(std::string_view bytes);
 
  private:

@@ -2,7 +2,7 @@
 // first format without a manifest, which is converted from its shards, notes, reports and requests, as an opening for a
 // trainer does it. RocksDB's own files are not made for strangers, see docs/reliability.md. The plan and the repair
 // agree, the repair leaves nothing for the next one to do, and whatever is committed after it opens and has every byte.
-// Links lead to a folder of the fuzzer's own, of which nothing is touched.
+// Links lead to a folder of the fuzzer's own. The repair must not touch it.
 
 #include <cstdint>
 #include <filesystem>

@@ -1,6 +1,7 @@
-// A store made of whatever an input says: of the first format, or with a journal if the input has anything of one, and
-// without an index. Where nothing else would get past checksums and names, these are made right: a shard has the
-// header, the footer and the name of its place, a report its check and its name, an entry its number and its digests.
+// A store made of whatever an input says. It has a journal and no index if the input has a file of a journal; else it
+// is of the first format. Checksums and names are made right where a reader looks at nothing else if they are wrong: a
+// shard has the header, the footer and the name of its place, a report its check and its name, an entry its number and
+// digests.
 //
 // The input is files, one behind the other: u8 kind (FileKind), u8 place, u16 bytes, and so many bytes.
 //

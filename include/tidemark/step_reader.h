@@ -84,7 +84,7 @@ class StepReader {
  public:
   ~StepReader();
 
-  // Of wholes: `rank` is that of the first part, stored_bytes and reused_bytes are sums, and two that are split in
+  // With kWholes, `rank` is that of the first part, stored_bytes and reused_bytes are sums, and two that are split in
   // different ways have different digests.
   const StepContents& contents() const;
 
@@ -104,8 +104,8 @@ class StepReader {
   absl::Status Read(std::span<const Window> windows) const;
 
   // The elements [offset[d], offset[d] + extent[d]) of each dimension d of the entry of that name, row-major, wherever
-  // the ranks that saved it had them. If several of them had an element, it is taken from one. Of a value that is no
-  // tensor it is the lowest rank's. Reads only chunks that hold some of the elements, as a rule each once, and verifies
+  // the ranks that saved it had them. If several ranks had an element, it is read from one of them. A value that is no
+  // tensor is the lowest rank's. Reads only chunks that hold some of the elements, as a rule each once, and verifies
   // these. `destination`: as many bytes as the box has; unspecified after an error.
   //
   // kNotFound: no such entry, or a file of another step is gone. kOutOfRange: the box leaves the entry's shape.

@@ -130,7 +130,7 @@ class Step:
         if kind != "tensor":
             raise InvalidArgumentError(f"'{name}' is no tensor: use get_value")
         if not whole:
-            raise InvalidArgumentError(f"of '{name}' only a part is there")
+            raise InvalidArgumentError(f"only a part of '{name}' is stored")
         return index, dtype, shape, size
 
     def _read(self, index: int, dtype: str, shape: list[int], offset: int, size: int,

@@ -195,7 +195,7 @@ def _write(path: str, text: str) -> None:
 
 def _sync(file: int) -> None:
     os.fsync(file)
-    os.fstat(file)  # of an XFS that has shut itself down this alone is an error: storage/io/sync.h
+    os.fstat(file)  # on an XFS that has shut itself down only this fails: storage/io/sync.h
 
 
 def _read(path: str) -> dict[str, Any]:

@@ -55,8 +55,8 @@ absl::StatusOr<std::vector<size_t>> Select(std::span<const StoredEntry> entries,
     // What every rank has, in the same bytes, is there as often as there are ranks.
     const bool is_copy = !is_first && !entry.digest.empty() && entry.digest == entries[held->second].digest;
     if (!entry.spec.whole() || (!is_first && !is_copy)) {
-      return absl::InvalidArgumentError(fmt::format("'{}' is there in parts, of which this makes no whole; exclude it",
-                                                    PrintableText(entry.spec.name)));
+      return absl::InvalidArgumentError(
+          fmt::format("'{}' is stored in parts, which export cannot join; exclude it", PrintableText(entry.spec.name)));
     }
     if (is_first) selected.push_back(i);
   }

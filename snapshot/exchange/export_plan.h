@@ -54,7 +54,7 @@ struct ExportPlan {
 };
 
 // Of the tied ones among them, kSafetensors leaves out all but the first, kRaw writes the first, kNpz writes each.
-// kInvalidArgument: a pattern or a rename fits nothing, names collide, an entry is there in parts,
+// kInvalidArgument: a pattern or a rename fits nothing, names collide, an entry is stored in parts,
 // the format has no such dtype, a value is too large for metadata, or there would be too many files. The
 // message names the entry and the way out.
 absl::StatusOr<ExportPlan> PlanExport(std::span<const StoredEntry> entries, const ExportPlanOptions& options);

@@ -17,7 +17,7 @@ bool IsEmpty(const Box& box) {
   return std::ranges::any_of(box.extent, [](int64_t extent) { return extent <= 0; });
 }
 
-// Appends what is left of `box` without `taken`, which is a part of it.
+// Appends boxes that together are `box` without `taken`. Precondition: `taken` is a part of `box`.
 void Subtract(Box box, const Box& taken, std::vector<Box>& left) {
   for (size_t d = 0; d < box.extent.size(); ++d) {
     const int64_t begin = box.offset[d];
@@ -37,14 +37,15 @@ void Subtract(Box box, const Box& taken, std::vector<Box>& left) {
   }
 }
 
-// Of a row-major tensor, from the dimensions behind `d` on.
+// How many elements of a row-major tensor one index of dimension `d` has.
 uint64_t ElementsBehind(std::span<const int64_t> shape, size_t d) {
   uint64_t elements = 1;
   for (size_t i = d + 1; i < shape.size(); ++i) elements *= static_cast<uint64_t>(shape[i]);
   return elements;
 }
 
-// The boxes of `count` elements from `first` on within `within`, which is one element in each dimension before `d`.
+// Appends boxes of `count` elements, from the element `first` of `within` on. Precondition: `within` has extent 1 in
+// each dimension before `d`, and all of the tensor in the others.
 void AddBoxesOfRange(std::span<const int64_t> shape, size_t d, const Box& within, uint64_t first, uint64_t count,
                      std::vector<Box>& boxes) {
   if (count == 0) return;
@@ -104,7 +105,7 @@ std::optional<Box> Overlap(const Box& a, const Box& b) {
 absl::StatusOr<BoxPlan> PlanBox(const Box& wanted, std::span<const Box> stored) {
   BoxPlan plan;
   if (IsEmpty(wanted)) return plan;
-  // In the order of their corners, so that what is left of a grid stays few boxes.
+  // Sorted by their corners. Then what is left to cover stays few boxes if the stored boxes are a grid.
   std::vector<size_t> order;
   for (size_t i = 0; i < stored.size(); ++i) {
     if (Overlap(wanted, stored[i])) order.push_back(i);
@@ -143,7 +144,7 @@ void ForEachRun(const Box& from, const Box& to, const Box& part, uint64_t elemen
                 absl::FunctionRef<void(uint64_t, uint64_t, uint64_t)> visit) {
   const size_t dimensions = part.extent.size();
   if (IsEmpty(part)) return;
-  // The first dimension of a run: those behind it are the same in all three boxes.
+  // A run has all indices of the dimensions behind `first`, because these have the same extent in all three boxes.
   size_t first = dimensions == 0 ? 0 : dimensions - 1;
   while (first > 0 && part.extent[first] == from.extent[first] && part.extent[first] == to.extent[first]) --first;
   uint64_t run = element_bytes;

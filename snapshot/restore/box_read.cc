@@ -16,10 +16,11 @@
 namespace tidemark {
 namespace {
 
-// Of what is asked for with one call of WindowedStep::Read, and of what is read beside it and copied from.
+// One call of WindowedStep::Read fills about so many bytes of the destinations.
 constexpr uint64_t kReadBytesMax = 256 << 20;
+// It takes about so much memory for what is read first and then copied.
 constexpr uint64_t kScratchBytesMax = 64 << 20;
-// Of one chunk, before some of them are read.
+// A chunk with more pieces is read more than once.
 constexpr size_t kPiecesMax = 1 << 20;
 
 // Bytes of one stored entry that go to one place.
@@ -29,7 +30,7 @@ struct Piece {
   uint64_t bytes = 0;
 };
 
-// An element of which a range has a part.
+// An element within which a range begins or ends.
 struct Edge {
   std::array<std::byte, 16> element;  // no dtype has longer ones
   uint64_t skip = 0;
@@ -47,7 +48,8 @@ class PieceReader {
   PieceReader(const WindowedStep& step, const std::function<void(uint64_t)>& on_read)
       : step_(step), on_read_(on_read) {}
 
-  // Of one part of one stored entry, in ascending order; then those of another part.
+  // Add the pieces of one part in ascending order. Then call EndChunk, because the next part may begin before the end
+  // of this one.
   absl::Status Add(size_t entry, const Piece& piece) {
     const uint64_t chunk_bytes = step_.ChunkBytes(entry);
     for (Piece rest = piece; rest.bytes > 0;) {
@@ -64,7 +66,6 @@ class PieceReader {
     return absl::OkStatus();
   }
 
-  // Also between two parts, of which the second may begin before the end of the first.
   absl::Status EndChunk() {
     if (pieces_.empty()) return absl::OkStatus();
     for (const Piece& piece : pieces_) bytes_ += piece.bytes;
@@ -89,7 +90,7 @@ class PieceReader {
     uint64_t bytes = 0;
   };
 
-  // The only piece of its chunk is decoded to where it belongs.
+  // If a chunk has only one piece, that is decoded to where it belongs.
   void AddDirect(const Piece& piece) {
     if (!windows_.empty()) {
       StepReader::Window& last = windows_.back();
@@ -102,7 +103,8 @@ class PieceReader {
     windows_.push_back({.entry = entry_, .offset = piece.from, .destination = {piece.to, piece.bytes}});
   }
 
-  // Of several pieces of a chunk, what is from the first to the last one is read, and they are copied.
+  // If a chunk has several pieces, the bytes from the first to the last one are read to our memory, and the pieces are
+  // copied from there.
   void AddCopied() {
     const uint64_t begin = pieces_.front().from;
     std::vector<std::byte>& scratch = scratch_.emplace_back(pieces_.back().from + pieces_.back().bytes - begin);
@@ -162,7 +164,11 @@ std::string Disagreement(const StepContents& step, size_t entry, const EntryPart
 void AddPart(const StepContents& step, size_t entry, EntryParts& parts) {
   const EntrySpec& spec = step.entries[entry].spec;
   const bool is_first = parts.stored.empty();
-  if (is_first) parts.spec = WholeOf(spec);
+  if (is_first) {
+    parts.spec = WholeOf(spec);
+    // It is valid: the shard's reader has looked at this shape.
+    ValidateEntry(parts.spec, &parts.bytes).IgnoreError();
+  }
   if (!is_first && spec.kind != EntryKind::kTensor && parts.spec.kind != EntryKind::kTensor) return;
   if (std::string why = Disagreement(step, entry, parts); !why.empty()) {
     parts.problem.Update(absl::DataLossError(fmt::format("{}: {}", NameOf(step, spec), why)));

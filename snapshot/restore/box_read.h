@@ -21,16 +21,17 @@ class WindowedStep {
  public:
   virtual ~WindowedStep() = default;
   virtual const StepContents& Contents() const = 0;
-  // Of the shard that has the entry: a chunk is read as a whole.
+  // The size of chunks in the shard that has the entry. A chunk is read as a whole.
   virtual uint64_t ChunkBytes(size_t entry) const = 0;
   // As StepReader::Read.
   virtual absl::Status Read(std::span<const StepReader::Window> windows) const = 0;
 };
 
-// Where the parts of one entry are. A tensor has those of all ranks. Of a value, which is no tensor, each rank may have
-// its own: then it is that of the lowest rank. Where parts overlap, each element is taken from one of them.
+// Where the parts of one entry are: of a tensor those of all ranks, of any other value that of the lowest rank. Parts
+// may overlap. Then an element is read from one of them.
 struct EntryParts {
   EntrySpec spec;              // of the whole
+  uint64_t bytes = 0;          // of the whole
   std::vector<size_t> stored;  // of StepContents::entries
   std::vector<Box> boxes;      // of each of these
   absl::Status problem;        // kDataLoss: the ranks disagree on what it is
@@ -60,9 +61,8 @@ struct RangeRead {
   std::span<std::byte> destination;
 };
 
-// Both read all of it together, from entries of `step`. `on_read` may be null; it is called with the number of bytes
-// that have been read since its last call. kDataLoss: damaged, or no rank has saved some of it. Other errors: those of
-// WindowedStep::Read.
+// Both read from the entries of `step`, in few calls of its Read. `on_read` may be null. It is called with the number
+// of bytes that have been read since its last call. Errors: those of CheckIsThere and of WindowedStep::Read.
 absl::Status ReadBoxes(const WindowedStep& step, std::span<const BoxRead> reads,
                        const std::function<void(uint64_t bytes)>& on_read = nullptr);
 absl::Status ReadRanges(const WindowedStep& step, std::span<const RangeRead> reads,

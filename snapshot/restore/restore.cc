@@ -276,7 +276,7 @@ uint64_t BytesOf(const SavedEntries& saved, const std::vector<EntryMatch::Pair>&
   return bytes;
 }
 
-// What several ranks have not saved as a whole was never right, so it is no damage.
+// An entry that the ranks have not saved as a whole was never right. So its step is not marked as damaged.
 RestoreResult CheckAreThere(const SavedEntries& saved, const RestorePlan& plan) {
   absl::Status status;
   for (const EntryMatch::Pair& pair : plan.match.pairs) status.Update(saved.Check(pair.saved));

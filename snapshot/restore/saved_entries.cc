@@ -15,7 +15,7 @@
 namespace tidemark {
 namespace {
 
-// Of a step that one rank saved.
+// The entries of a step that one rank saved.
 class ShardEntries final : public SavedEntries {
  public:
   ShardEntries(std::unique_ptr<storage::ShardReader> shard, const storage::ShardReadOptions& options)
@@ -34,7 +34,7 @@ class ShardEntries final : public SavedEntries {
   const storage::ShardReadOptions options_;
 };
 
-// Of a step that several ranks saved.
+// The entries of a step that several ranks saved.
 class JoinedEntries final : public SavedEntries {
  public:
   JoinedEntries(storage::Attempt attempt, const storage::ShardReadOptions& options)
@@ -48,20 +48,18 @@ class JoinedEntries final : public SavedEntries {
       index_.entries.push_back({.spec = parts.spec, .first_chunk = index_.chunks.size(), .chunk_count = 1});
       const std::string digest = DigestOfParts(step_.contents, parts);
       index_.chunks.push_back({.digest = {.bytes = *storage::FromHex(digest)}});
-      // Each part's was valid, with the same shape.
-      ValidateEntry(parts.spec, &bytes_.emplace_back()).IgnoreError();
     }
   }
 
   const storage::ShardIndex& index() const override { return index_; }
-  uint64_t RawBytes(size_t entry) const override { return bytes_[entry]; }
+  uint64_t RawBytes(size_t entry) const override { return parts_[entry].bytes; }
   absl::Status Check(size_t entry) const override { return CheckIsThere(step_.contents, parts_[entry]); }
   absl::Status Read(std::span<const storage::EntryRead> reads,
                     const std::function<void(uint64_t)>& on_read) const override {
     try {
       std::vector<RangeRead> ranges;
       for (const storage::EntryRead& read : reads) {
-        const uint64_t bytes = bytes_[read.entry];
+        const uint64_t bytes = parts_[read.entry].bytes;
         const uint64_t begin = read.begin.value_or(0);
         const bool fits = begin <= bytes && read.destination.size() <= bytes - begin;
         if (!fits || (!read.begin && read.destination.size() != bytes)) {
@@ -80,7 +78,6 @@ class JoinedEntries final : public SavedEntries {
  private:
   const StoredStep step_;
   const std::vector<EntryParts> parts_;
-  std::vector<uint64_t> bytes_;
   storage::ShardIndex index_;
 };
 

@@ -22,7 +22,7 @@ namespace tidemark {
 struct StepReader::Impl {
   explicit Impl(std::unique_ptr<StoredStep> stored) : step(std::move(stored)) {}
 
-  // Makes the entries wholes. Before anything else.
+  // Makes the entries wholes. Call it before anything else.
   void Join();
 
   const StepContents& contents() const { return joined_ ? *joined_ : step->contents; }

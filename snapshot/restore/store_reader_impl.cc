@@ -32,7 +32,7 @@ std::unique_ptr<storage::FileSystem> FilesAt(const std::string& directory, bool 
   return std::make_unique<storage::BoundedShardFiles>(std::move(files));
 }
 
-// `where`: what is read, for messages. `read`: of the bytes from an offset on.
+// `where`: what is read, for messages. `read`: reads the bytes from an offset on.
 absl::StatusOr<std::vector<std::byte>> ReadBytes(
     std::string_view where, std::string_view name, uint64_t entry_bytes, std::optional<EntryWindow> window,
     absl::FunctionRef<absl::Status(uint64_t offset, std::span<std::byte> destination)> read) {
@@ -209,13 +209,11 @@ absl::StatusOr<std::vector<std::byte>> StoreReader::Impl::ReadEntry(int64_t step
   if (parts == all.end()) {
     return absl::NotFoundError(fmt::format("step {} has no entry '{}'", step, storage::PrintableText(name)));
   }
-  uint64_t entry_bytes = 0;
-  ValidateEntry(parts->spec, &entry_bytes).IgnoreError();  // each part's was valid, with the same shape
-  // Before memory is taken for it.
+  // Memory is taken only for what is there.
   if (!window) {
     if (absl::Status status = CheckIsThere(whole.contents, *parts); !status.ok()) return status;
   }
-  return ReadBytes(fmt::format("step {}", step), name, entry_bytes, window,
+  return ReadBytes(fmt::format("step {}", step), name, parts->bytes, window,
                    [&](uint64_t offset, std::span<std::byte> destination) {
                      const RangeRead range{.parts = &*parts, .offset = offset, .destination = destination};
                      return ReadRanges(whole, {&range, 1});

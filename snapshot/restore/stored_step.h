@@ -1,4 +1,4 @@
-// A step of which the shards are open.
+// A step whose shards are open.
 
 #ifndef TIDEMARK_SNAPSHOT_RESTORE_STORED_STEP_H_
 #define TIDEMARK_SNAPSHOT_RESTORE_STORED_STEP_H_

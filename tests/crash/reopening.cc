@@ -36,8 +36,9 @@ absl::Status RestoreAt(AsyncCheckpointer& checkpointer, int64_t step, SmallTrain
   return status;
 }
 
-// Who finds a lease dead empties its note before it removes the file, and a crash may keep it like that. Such a lease
-// ends, but later than a test waits: its holder may not have written the note yet.
+// A process that finds a lease dead empties its note before it removes the file, and a crash may leave it like that. An
+// empty lease may also be one whose holder has not written the note yet. So it ends after some seconds, which is longer
+// than a test waits.
 bool HasEmptyLease(storage::FileSystem& files, const storage::StoreLayout& layout, const storage::AttemptId& attempt) {
   const auto leases = files.ListDirectory(layout.leases());
   return leases.ok() && std::ranges::any_of(*leases, [&](const storage::DirectoryEntry& lease) {

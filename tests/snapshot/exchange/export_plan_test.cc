@@ -122,9 +122,9 @@ TEST(PlanExport, RefusesWhatRanksHoldInParts) {
   part.spec.box_offset = {0};
   part.spec.box_extent = {2};
   const std::string refusal = Refusal({Tensor("a"), part});
-  EXPECT_THAT(refusal, HasSubstr("'w' is there in parts"));
+  EXPECT_THAT(refusal, HasSubstr("'w' is stored in parts"));
   EXPECT_THAT(Names(Plan({Tensor("a"), part}, {.exclude = {"w"}}).tensors), ElementsAre("a"));
-  EXPECT_THAT(Refusal({Tensor("a"), Tensor("a")}), HasSubstr("'a' is there in parts"));
+  EXPECT_THAT(Refusal({Tensor("a"), Tensor("a")}), HasSubstr("'a' is stored in parts"));
 }
 
 TEST(PlanExport, TakesOnceWhatEveryRankHas) {
@@ -133,7 +133,7 @@ TEST(PlanExport, TakesOnceWhatEveryRankHas) {
   EXPECT_THAT(Names(Plan({entry, entry}).tensors), ElementsAre("a"));
   StoredEntry other = entry;
   other.digest = "e";
-  EXPECT_THAT(Refusal({entry, other}), HasSubstr("'a' is there in parts"));
+  EXPECT_THAT(Refusal({entry, other}), HasSubstr("'a' is stored in parts"));
 }
 
 TEST(PlanExport, RefusesDtypesThatTheFormatDoesNotHave) {

@@ -182,6 +182,15 @@ TEST_F(BoxReadTest, ReadsCopiesAndOverlaps) {
   ExpectReadsAnyBox();
 }
 
+// What the first rank has cuts the second one's box into two parts, and the later one begins before the earlier one
+// ends.
+TEST_F(BoxReadTest, ReadsSeveralPartsOfOneChunkInAnyOrder) {
+  tensor_.shape = {6, 8};
+  whole_.resize(6 * 8 * sizeof(float));
+  Save(std::vector<Box>{{{0, 0}, {3, 4}}, {{0, 2}, {6, 6}}, {{3, 0}, {3, 2}}});
+  ExpectReadsAnyBox();
+}
+
 TEST_F(BoxReadTest, ReadsPartsThatOneOrNoRankHas) {
   Save(std::vector<Box>{{{0, 0}, {48, 160}}, {{50, 0}, {46, 160}}});
   EXPECT_THAT(Read({{0, 0}, {48, 160}}), IsOk());
