@@ -19,6 +19,8 @@
 namespace tidemark::storage {
 namespace {
 
+constexpr size_t kNumberBytes = sizeof(uint64_t);  // of an attempt's id
+
 // The library's vector loops return with the upper halves of the registers in use, and while they are, all SSE code
 // that follows on the thread, the caller's too, runs at a quarter of its speed.
 #if defined(TIDEMARK_XXHASH_DISPATCH)
@@ -93,6 +95,21 @@ uint64_t ChecksumOf(std::span<const std::byte> bytes, const Digest128& digest) {
   XXH128_canonical_t canonical;
   std::memcpy(canonical.digest, digest.bytes.data(), sizeof(canonical.digest));
   return XXH128_hashFromCanonical(&canonical).low64;
+}
+
+AttemptId MakeAttemptId(uint64_t epoch, uint64_t ordinal) {
+  AttemptId attempt;
+  for (size_t i = 0; i < kNumberBytes; ++i) {
+    attempt.bytes[i] = static_cast<uint8_t>(epoch >> (8 * (kNumberBytes - 1 - i)));
+    attempt.bytes[kNumberBytes + i] = static_cast<uint8_t>(ordinal >> (8 * (kNumberBytes - 1 - i)));
+  }
+  return attempt;
+}
+
+uint64_t EpochOf(const AttemptId& attempt) {
+  uint64_t epoch = 0;
+  for (size_t i = 0; i < kNumberBytes; ++i) epoch = epoch << 8 | attempt.bytes[i];
+  return epoch;
 }
 
 std::string StepFolderName(int64_t step, const AttemptId& attempt) {

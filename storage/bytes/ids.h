@@ -35,6 +35,11 @@ uint64_t ChecksumOf(std::span<const std::byte> bytes);  // XXH3-64
 // The same, for less if `bytes` are more than a few: `digest` is DigestOf(bytes).
 uint64_t ChecksumOf(std::span<const std::byte> bytes, const Digest128& digest);
 
+// An attempt's id says which epoch made it: 8 bytes of the epoch and 8 of a count, both big-endian. So all ranks of an
+// attempt know its id without a message, and a sweep tells attempts of older epochs from those that may be in progress.
+AttemptId MakeAttemptId(uint64_t epoch, uint64_t ordinal);
+uint64_t EpochOf(const AttemptId& attempt);
+
 // "0000001000-<attempt>": ten digits or more.
 std::string StepFolderName(int64_t step, const AttemptId& attempt);
 struct StepFolder {

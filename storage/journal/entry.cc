@@ -1,6 +1,5 @@
 #include "storage/journal/entry.h"
 
-#include <cstring>
 #include <span>
 #include <utility>
 
@@ -8,16 +7,15 @@
 #include "storage/bytes/byte_reader.h"
 #include "storage/bytes/byte_writer.h"
 #include "storage/bytes/checked_encoding.h"
+#include "storage/bytes/frame.h"
 
 namespace tidemark::storage {
 namespace {
 
-constexpr std::string_view kMagic = "TMKENTRY";
-constexpr uint16_t kVersion = 1;
+constexpr FrameKind kFrame = {.magic = "TMKENTRY", .name = "an entry"};
 constexpr uint8_t kBeginsEpoch = 1;  // the only flag
 
 constexpr size_t kFactBytesMin = sizeof(uint32_t);
-constexpr size_t kChecksumBytes = sizeof(uint64_t);
 
 void Put(ByteWriter& writer, const JournalEntry& entry) {
   writer.Put<uint64_t>(entry.number);
@@ -60,30 +58,11 @@ JournalEntry Get(ByteReader& reader) {
 
 std::string EncodeFile(const EntryFile& file) {
   ByteWriter writer;
-  writer.PutText(kMagic);
-  writer.Put<uint16_t>(kVersion);
+  BeginFrame(writer, kFrame);
   Put(writer, file.entry);
   for (const JournalEntry& entry : file.carried) Put(writer, entry);
-  writer.Put<uint64_t>(ChecksumOf(AsBytes(writer.view())));
+  EndFrame(writer);
   return std::move(writer).Take();
-}
-
-// What every version of a file has: magic, version, and the checksum as its last bytes.
-absl::Status CheckFrame(const std::string& what, std::string_view bytes) {
-  if (bytes.size() > kEntryFileBytesMax) {
-    return absl::DataLossError(fmt::format("{}: has {} bytes, more than {}", what, bytes.size(), kEntryFileBytesMax));
-  }
-  if (bytes.size() < kMagic.size() + sizeof(kVersion) + kChecksumBytes || !bytes.starts_with(kMagic)) {
-    return absl::DataLossError(fmt::format("{}: {} bytes that do not begin as an entry does", what, bytes.size()));
-  }
-  uint64_t expected = 0;
-  std::memcpy(&expected, bytes.data() + bytes.size() - kChecksumBytes, kChecksumBytes);
-  const uint64_t found = ChecksumOf(AsBytes(bytes.substr(0, bytes.size() - kChecksumBytes)));
-  if (found != expected) {
-    return absl::DataLossError(fmt::format("{}: {} bytes with the checksum {:016x}, {:016x} was expected", what,
-                                           bytes.size(), found, expected));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace
@@ -106,16 +85,17 @@ Digest128 DigestOfEntry(const JournalEntry& entry) { return DigestOf(AsBytes(Enc
 
 std::string PadEntryFile(std::string bytes, size_t bytes_min) {
   if (bytes.size() >= bytes_min) return bytes;
-  bytes.resize(bytes.size() - kChecksumBytes);
-  bytes.resize(bytes_min - kChecksumBytes, '\0');
-  const uint64_t checksum = ChecksumOf(AsBytes(bytes));
-  bytes.append(reinterpret_cast<const char*>(&checksum), kChecksumBytes);
-  return bytes;
+  constexpr size_t kChecksumBytes = sizeof(uint64_t);
+  ByteWriter writer;
+  writer.PutText(std::string_view(bytes).substr(0, bytes.size() - kChecksumBytes));
+  writer.PadTo(bytes_min - kChecksumBytes);
+  EndFrame(writer);
+  return std::move(writer).Take();
 }
 
 absl::StatusOr<std::string> EncodeEntryFile(const EntryFile& file) {
   const std::string what = fmt::format("journal entry {}", file.entry.number);
-  size_t bytes = kMagic.size() + sizeof(kVersion) + kChecksumBytes;
+  size_t bytes = kFrameBytes;
   const auto count = [&](const JournalEntry& entry) {
     bytes += kJournalEntryBytesMin;
     for (const std::string& fact : entry.facts) bytes += kFactBytesMin + fact.size();
@@ -135,15 +115,13 @@ absl::StatusOr<std::string> EncodeEntryFile(const EntryFile& file) {
 
 absl::StatusOr<EntryFile> DecodeEntryFile(EntryNumber number, std::string_view bytes) {
   const std::string what = fmt::format("journal entry {}", number);
-  if (absl::Status status = CheckFrame(what, bytes); !status.ok()) return status;
-  ByteReader reader(AsBytes(bytes.substr(0, bytes.size() - kChecksumBytes)), what);
-  reader.GetText(kMagic.size(), "magic");
-  const auto version = reader.Get<uint16_t>("version");
-  if (version > kVersion) {
-    return absl::UnimplementedError(
-        fmt::format("{} has version {}; this library reads up to {}", what, version, kVersion));
+  if (bytes.size() > kEntryFileBytesMax) {
+    return absl::DataLossError(fmt::format("{}: has {} bytes, more than {}", what, bytes.size(), kEntryFileBytesMax));
   }
-  if (version < 1) reader.Fail("version", sizeof(version), "1", "0");
+  const auto checked = CheckFrame(what, kFrame, bytes);
+  if (!checked.ok()) return checked.status();
+  ByteReader reader(AsBytes(*checked), what);
+  SkipFrame(reader);
   EntryFile file;
   file.entry = Get(reader);
   if (reader.ok() && file.entry.number != number) {

@@ -1,19 +1,18 @@
 #include "storage/journal/segment.h"
 
-#include <cstring>
 #include <utility>
 
 #include "fmt/format.h"
 #include "storage/bytes/byte_reader.h"
 #include "storage/bytes/byte_writer.h"
+#include "storage/bytes/frame.h"
 #include "storage/bytes/ids.h"
 
 namespace tidemark::storage {
 namespace {
 
-constexpr uint16_t kVersion = 1;
-constexpr size_t kHeaderBytes = 8 + 2 + 8 + 4;
-constexpr size_t kChecksumBytes = sizeof(uint64_t);
+constexpr FrameKind kFrame = {.magic = kSegmentMagic, .name = "a segment"};
+constexpr size_t kCountsBytes = sizeof(uint64_t) + sizeof(uint32_t);
 
 }  // namespace
 
@@ -22,11 +21,10 @@ bool IsSegment(std::string_view bytes) { return bytes.starts_with(kSegmentMagic)
 absl::StatusOr<std::string> EncodeSegment(const std::vector<DigestedEntry>& entries) {
   if (entries.empty()) return absl::InvalidArgumentError("a journal's segment without entries");
   ByteWriter writer;
-  writer.PutText(kSegmentMagic);
-  writer.Put<uint16_t>(kVersion);
+  BeginFrame(writer, kFrame);
   writer.Put<uint64_t>(entries.front().entry.number);
   writer.Put<uint32_t>(static_cast<uint32_t>(entries.size()));
-  size_t bytes = kHeaderBytes + kChecksumBytes;
+  size_t bytes = kFrameBytes + kCountsBytes;
   for (size_t i = 0; i < entries.size(); ++i) {
     const std::string entry = EncodeEntry(entries[i].entry);
     if (i > 0 && (entries[i].entry.number != entries[i - 1].entry.number + 1 ||
@@ -43,29 +41,15 @@ absl::StatusOr<std::string> EncodeSegment(const std::vector<DigestedEntry>& entr
     writer.Put<uint32_t>(static_cast<uint32_t>(entry.size()));
     writer.PutText(entry);
   }
-  writer.Put<uint64_t>(ChecksumOf(AsBytes(writer.view())));
+  EndFrame(writer);
   return std::move(writer).Take();
 }
 
 absl::StatusOr<std::vector<DigestedEntry>> DecodeSegment(std::string_view what, std::string_view bytes) {
-  if (bytes.size() < kHeaderBytes + kChecksumBytes || !IsSegment(bytes)) {
-    return absl::DataLossError(fmt::format("{}: {} bytes that do not begin as a segment does", what, bytes.size()));
-  }
-  const std::string_view checked = bytes.substr(0, bytes.size() - kChecksumBytes);
-  uint64_t expected = 0;
-  std::memcpy(&expected, bytes.data() + checked.size(), kChecksumBytes);
-  if (const uint64_t found = ChecksumOf(AsBytes(checked)); found != expected) {
-    return absl::DataLossError(fmt::format("{}: a segment of {} bytes with the checksum {:016x}, {:016x} was expected",
-                                           what, bytes.size(), found, expected));
-  }
-  ByteReader reader(AsBytes(checked), what);
-  reader.GetText(kSegmentMagic.size(), "magic");
-  const auto version = reader.Get<uint16_t>("version");
-  if (version > kVersion) {
-    return absl::UnimplementedError(
-        fmt::format("{} has version {}; this library reads up to {}", what, version, kVersion));
-  }
-  if (version < 1) reader.Fail("version", sizeof(version), "1", "0");
+  const auto checked = CheckFrame(what, kFrame, bytes);
+  if (!checked.ok()) return checked.status();
+  ByteReader reader(AsBytes(*checked), what);
+  SkipFrame(reader);
   const auto first = reader.Get<uint64_t>("first number");
   const auto count = reader.Get<uint32_t>("count of entries");
   if (reader.ok() && count == 0) reader.Fail("count of entries", sizeof(count), "1 or more", "0");

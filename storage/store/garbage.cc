@@ -14,8 +14,6 @@
 namespace tidemark::storage {
 namespace {
 
-constexpr size_t kNumberBytes = sizeof(uint64_t);
-
 // "deleted", or "replaced" by another attempt.
 absl::StatusOr<std::string_view> FateOf(const StepCatalog& catalog, const DeletionRecord& deletion) {
   const absl::StatusOr<std::optional<StepRecord>> record = catalog.Find(deletion.step);
@@ -76,21 +74,6 @@ absl::Status CheckIsOwn(FileSystem& files, const StoreLayout& layout, const Stor
 
 bool IsAttemptOf(const std::optional<StepRecord>& record, const AttemptId& attempt) {
   return record && MayHaveFiles(record->info.state) && record->info.attempt == ToHex(attempt.bytes);
-}
-
-AttemptId MakeAttemptId(uint64_t epoch, uint64_t ordinal) {
-  AttemptId attempt;
-  for (size_t i = 0; i < kNumberBytes; ++i) {
-    attempt.bytes[i] = static_cast<uint8_t>(epoch >> (8 * (kNumberBytes - 1 - i)));
-    attempt.bytes[kNumberBytes + i] = static_cast<uint8_t>(ordinal >> (8 * (kNumberBytes - 1 - i)));
-  }
-  return attempt;
-}
-
-uint64_t EpochOf(const AttemptId& attempt) {
-  uint64_t epoch = 0;
-  for (size_t i = 0; i < kNumberBytes; ++i) epoch = epoch << 8 | attempt.bytes[i];
-  return epoch;
 }
 
 absl::Status CheckEpochs(FileSystem& files, const StoreLayout& layout, const StepCatalog& catalog, uint64_t epoch) {

@@ -22,11 +22,6 @@
 
 namespace tidemark::storage {
 
-// An attempt's id says which epoch made it: 8 bytes of the epoch and 8 of a count, both big-endian. So all ranks of an
-// attempt know its id without a message, and a sweep tells attempts of older epochs from those that may be in progress.
-AttemptId MakeAttemptId(uint64_t epoch, uint64_t ordinal);
-uint64_t EpochOf(const AttemptId& attempt);
-
 // Attempts of the first format have random ids; so an epoch beyond this one is none.
 inline constexpr uint64_t kEpochMax = uint64_t{1} << 48;
 

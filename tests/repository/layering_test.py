@@ -13,7 +13,7 @@ import source_tree
 # Each room, and the rooms whose headers its files may include besides its own and the public ones. The first room
 # whose prefix fits a path is the path's room.
 STORAGE = ["storage/io/", "storage/bytes/", "storage/codec/", "storage/shard/", "storage/records/", "storage/journal/",
-           "storage/index/", "storage/store/", "storage/retention/"]
+           "storage/index/", "storage/store/", "storage/ranks/", "storage/retention/"]
 ROOMS = [
     ("include/tidemark/torch.h", []),
     ("include/tidemark/", []),
@@ -26,6 +26,8 @@ ROOMS = [
     ("storage/index/", ["storage/io/", "storage/bytes/", "storage/records/", "storage/journal/"]),
     ("storage/store/", ["storage/io/", "storage/bytes/", "storage/shard/", "storage/records/", "storage/journal/",
                         "storage/index/"]),
+    ("storage/ranks/", ["storage/io/", "storage/bytes/", "storage/shard/", "storage/records/", "storage/journal/",
+                        "storage/store/"]),
     ("storage/retention/", ["storage/io/", "storage/bytes/", "storage/records/", "storage/store/"]),
     ("snapshot/exchange/", STORAGE + ["snapshot/"]),
     ("snapshot/torch/", STORAGE + ["snapshot/", "snapshot/exchange/"]),

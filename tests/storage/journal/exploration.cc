@@ -3,13 +3,10 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <random>
 #include <set>
 #include <unordered_map>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
-#include "absl/hash/hash.h"
 #include "absl/status/status.h"
 #include "fmt/format.h"
 #include "storage/bytes/byte_reader.h"
@@ -21,41 +18,22 @@ namespace {
 
 const std::string kFirstCommit = FactOf(Deed::kCommit, 0, 0);
 
-class Explorer {
+class Explorer final : public Search<World> {
  public:
-  explicit Explorer(const Exploration& exploration) : exploration_(exploration), random_(exploration.seed) {}
+  explicit Explorer(const Exploration& exploration)
+      : Search(exploration.states_max, exploration.seed), exploration_(exploration) {}
 
-  Explored Run() {
+  Explored Explore() {
     World first;
     first.failed_syncs = exploration_.failed_syncs;
     first.power_losses = exploration_.power_losses;
     first.old_listings = exploration_.old_listings;
     first.denials = exploration_.denials;
     Start(first, exploration_.processes);
-    Visit(std::move(first), "the beginning");
-    while (!stack_.empty() && result_.violation.empty() && result_.states < exploration_.states_max) {
-      Level& level = stack_.back();
-      if (level.next.empty()) {
-        stack_.pop_back();
-        continue;
-      }
-      auto [event, world] = std::move(level.next.back());
-      level.next.pop_back();
-      Visit(std::move(world), std::move(event));
-    }
-    result_.all = stack_.empty() && result_.violation.empty();
-    if (!result_.violation.empty()) {
-      for (const Level& level : stack_) result_.trace.push_back(level.event);
-    }
-    return std::move(result_);
+    return Run(std::move(first));
   }
 
  private:
-  struct Level {
-    std::string event;
-    std::vector<std::pair<std::string, World>> next;
-  };
-
   bool IsLeftOut(LeftOut rule) const { return exploration_.left_out == rule; }
   bool is_fenced() const { return !IsLeftOut(LeftOut::kFence); }
 
@@ -68,17 +46,10 @@ class Explorer {
     }
   }
 
-  void Visit(World world, std::string event) {
-    if (!visited_.insert(absl::HashOf(world)).second) return;
-    ++result_.states;
-    stack_.push_back(Level{.event = std::move(event)});
-    if (!IsSound(world)) return;
+  void Events(const World& world) override {
     for (size_t p = 0; p < world.processes.size(); ++p) StepsOf(world, p);
     if (world.power_losses > 0) PowerLosses(world);
-    std::shuffle(stack_.back().next.begin(), stack_.back().next.end(), random_);
   }
-
-  void Add(std::string event, World world) { stack_.back().next.emplace_back(std::move(event), std::move(world)); }
 
   // --- What the journal's folder says ---
 
@@ -109,7 +80,7 @@ class Explorer {
     return FactsOf(view, view.last().number, is_fenced());
   }
 
-  bool IsSound(const World& world) {
+  std::string Violation(const World& world) override {
     std::vector<EntryNumber> uncertain;
     for (const auto& [number, name] : world.folder) {
       if (name.state != Name::State::kDurable) uncertain.push_back(number);
@@ -119,34 +90,30 @@ class Explorer {
       for (size_t i = 0; i < uncertain.size(); ++i) {
         if ((lost >> i & 1) != 0) folder.erase(uncertain[i]);
       }
-      if (!IsReadingSound(world, folder)) return false;
+      if (std::string violation = ViolationIn(world, folder); !violation.empty()) return violation;
     }
-    return true;
+    return "";
   }
 
-  bool IsReadingSound(const World& world, const Folder& folder) {
-    const auto violate = [&](std::string what) {
-      result_.violation = std::move(what);
-      return false;
-    };
+  std::string ViolationIn(const World& world, const Folder& folder) {
     std::string why;
     const auto facts = Reading(folder, why);
-    if (!facts) return violate(fmt::format("a reading is not whole: {}", why));
+    if (!facts) return fmt::format("a reading is not whole: {}", why);
     const auto stands = [&](const std::string& fact) {
       return std::find(facts->begin(), facts->end(), fact) != facts->end();
     };
     for (const std::string& fact : world.appended) {
-      if (!stands(fact)) return violate(fmt::format("told to be there, and can be lost: {}", fact));
+      if (!stands(fact)) return fmt::format("told to be there, and can be lost: {}", fact);
     }
     for (const std::string& fact : world.absent) {
-      if (stands(fact)) return violate(fmt::format("told not to be there, and is: {}", fact));
+      if (stands(fact)) return fmt::format("told not to be there, and is: {}", fact);
     }
     for (size_t i = 0; i < facts->size(); ++i) {
       if (IsReport((*facts)[i]) && !CheckFirstCommit({facts->begin(), facts->begin() + i}).ok()) {
-        return violate(fmt::format("on a step that is not there: {}", (*facts)[i]));
+        return fmt::format("on a step that is not there: {}", (*facts)[i]);
       }
     }
-    return true;
+    return "";
   }
 
   // --- What processes do ---
@@ -395,10 +362,6 @@ class Explorer {
   }
 
   const Exploration& exploration_;
-  std::minstd_rand random_;
-  Explored result_;
-  std::vector<Level> stack_;
-  absl::flat_hash_set<size_t> visited_;
   std::unordered_map<std::string, int> numbers_;
   std::vector<std::string> table_;
 };
@@ -433,6 +396,6 @@ std::ostream& operator<<(std::ostream& out, LeftOut rule) {
   return out;
 }
 
-Explored Explore(const Exploration& exploration) { return Explorer(exploration).Run(); }
+Explored Explore(const Exploration& exploration) { return Explorer(exploration).Explore(); }
 
 }  // namespace tidemark::storage

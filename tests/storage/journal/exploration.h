@@ -17,6 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/storage/search.h"
+
 namespace tidemark::storage {
 
 // A process is the list of what it does.
@@ -54,13 +56,6 @@ struct Exploration {
   LeftOut left_out = LeftOut::kNothing;
   size_t states_max = 1'000'000;  // the exploration ends there
   uint32_t seed = 1;              // of the order in which states are explored; of all states it changes nothing
-};
-
-struct Explored {
-  size_t states = 0;
-  bool all = false;                // states_max was not reached
-  std::string violation;           // empty: none was found
-  std::vector<std::string> trace;  // the events that lead to it
 };
 
 // Ends at the first violation of:

@@ -1,0 +1,102 @@
+#include "storage/ranks/coordinator.h"
+
+#include <algorithm>
+
+#include "fmt/format.h"
+#include "storage/io/check.h"
+
+namespace tidemark::storage {
+namespace {
+
+constexpr size_t kRanksNamed = 8;  // in a message
+
+// What two ranks must have alike and have not; empty: they agree.
+std::string Disagreement(const RankPart& own, const RankPart& other) {
+  if (other.world_size != own.world_size) {
+    return fmt::format("rank {} is one of {} ranks, rank {} one of {}", other.rank, other.world_size, own.rank,
+                       own.world_size);
+  }
+  if (other.step != own.step) {
+    return fmt::format(
+        "rank {} saves step {}, rank {} step {}: all ranks must make the same calls of Save in the same "
+        "order",
+        other.rank, other.step, own.rank, own.step);
+  }
+  if (other.structure != own.structure) {
+    return fmt::format(
+        "rank {} and rank {} disagree in options, or in names, dtypes or global shapes of entries that "
+        "they share",
+        other.rank, own.rank);
+  }
+  return "";
+}
+
+}  // namespace
+
+Coordinator::Step Coordinator::Hear(const RankVote& vote) {
+  if (step_ != Step::kCollect) return step_;
+  if (vote.part.attempt != part_.attempt || vote.part.store != part_.store) return step_;
+  if (std::string disagreement = Disagreement(part_, vote.part); !disagreement.empty()) {
+    return Abort(std::move(disagreement));
+  }
+  if (!vote.yes) return Abort(fmt::format("rank {}: {}", vote.part.rank, vote.reason));
+  votes_[vote.part.rank] = vote;
+  const bool complete = std::all_of(votes_.begin(), votes_.end(), [](const auto& known) { return known.has_value(); });
+  return step_ = complete ? Step::kAppend : Step::kCollect;
+}
+
+StepRecord Coordinator::Merged() const {
+  std::vector<RankVote> votes;
+  for (const std::optional<RankVote>& vote : votes_) {
+    Check(vote.has_value(), "votes are merged before every rank has voted");
+    votes.push_back(*vote);
+  }
+  return MergeVotes(votes);
+}
+
+Coordinator::Step Coordinator::Expire() {
+  if (step_ != Step::kCollect) return step_;
+  std::string missing;
+  size_t count = 0;
+  for (size_t rank = 0; rank < votes_.size(); ++rank) {
+    if (votes_[rank]) continue;
+    if (++count <= kRanksNamed) missing += fmt::format("{}{}", count == 1 ? "" : ", ", rank);
+  }
+  if (count > kRanksNamed) missing += fmt::format(" and {} more", count - kRanksNamed);
+  return Abort(fmt::format("no vote of rank{} {} came before the deadline", count == 1 ? "" : "s", missing));
+}
+
+Coordinator::Step Coordinator::Appended(Appender::Result result, const absl::Status& status) {
+  Check(step_ == Step::kAppend, "an answer to an append that was not asked for");
+  switch (result) {
+    case Appender::Result::kEstablished:
+      return Commit();
+    case Appender::Result::kRefused:
+    case Appender::Result::kFailed:
+      return Abort(fmt::format("rank {} could not append the commit: {}", part_.rank, status.ToString()));
+    case Appender::Result::kUnknown:
+      return step_ = Step::kSettle;
+    case Appender::Result::kPending:
+      break;
+  }
+  Check(false, "an append that has not ended");
+  return step_;
+}
+
+Coordinator::Step Coordinator::Settled(std::optional<bool> committed) {
+  Check(step_ == Step::kSettle, "an answer to a settling that was not asked for");
+  if (!committed) return step_;
+  return *committed ? Commit() : Abort("the file system has lost the commit's entry");
+}
+
+Coordinator::Step Coordinator::Commit() {
+  outcome_ = {.attempt = part_.attempt, .step = part_.step, .committed = true};
+  return step_ = Step::kNone;
+}
+
+Coordinator::Step Coordinator::Abort(std::string reason) {
+  outcome_ = {.attempt = part_.attempt, .step = part_.step, .committed = false, .reason = std::move(reason)};
+  return step_ = Step::kNone;
+}
+
+}  // namespace tidemark::storage

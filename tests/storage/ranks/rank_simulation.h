@@ -1,0 +1,42 @@
+// A job of 2 to 64 ranks that saves two steps, in virtual time: how long everything takes, and what goes wrong, is
+// drawn from a seed. The ranks run the state machines of storage/ranks in a RankWorld, and every vote and outcome goes
+// through its bytes.
+
+#ifndef TIDEMARK_TESTS_STORAGE_RANKS_RANK_SIMULATION_H_
+#define TIDEMARK_TESTS_STORAGE_RANKS_RANK_SIMULATION_H_
+
+#include <cstdint>
+#include <string>
+
+namespace tidemark::storage {
+
+struct SimulatedJob {
+  uint32_t ranks = 0;
+  // What was drawn to go wrong.
+  int deaths = 0;  // of ranks, of which the coordinator's
+  bool coordinator_died = false;
+  int stalls = 0;
+  int failed_syncs = 0;
+  bool was_taken_over = false;
+  bool lost_power = false;
+  bool loses_messages = false;
+  bool is_sound() const {
+    return deaths == 0 && stalls == 0 && failed_syncs == 0 && !was_taken_over && !lost_power && !loses_messages;
+  }
+
+  // What the ranks were told, one for each rank and step.
+  int committed = 0;
+  int aborted = 0;
+  int unknown = 0;
+  double last_told = 0;   // virtual seconds after the beginning
+  std::string violation;  // of RankWorld, or what rank was told nothing in time; empty: none
+};
+
+SimulatedJob SimulateJob(uint32_t seed);
+
+// How long after its save's beginning a rank may be told, unless it stood still: its deadline, and a last look.
+inline constexpr double kToldWithinSeconds = 16;
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_TESTS_STORAGE_RANKS_RANK_SIMULATION_H_
