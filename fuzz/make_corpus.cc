@@ -15,6 +15,7 @@
 #include "fuzz/fuzzing.h"
 #include "fuzz/journal_image.h"
 #include "fuzz/queue_seeds.h"
+#include "fuzz/rank_seeds.h"
 #include "fuzz/store_image.h"
 #include "snapshot/exchange/safetensors_header.h"
 #include "snapshot/exchange/safetensors_index.h"
@@ -490,6 +491,7 @@ int main(int argc, char** argv) {
   tidemark::fuzz::AddJournalSeeds(seeds);
   seeds.merge(tidemark::fuzz::FactSeeds());
   seeds.merge(tidemark::fuzz::QueueSeeds());
+  seeds.merge(tidemark::fuzz::RankSeeds());
   tidemark::fuzz::AddSafetensorsSeeds(seeds);
   return tidemark::fuzz::Write(seeds, argv[1]) ? 0 : 1;
 }

@@ -21,6 +21,7 @@ struct Bytes16 {
 };
 using StoreId = Bytes16<struct StoreIdTag>;
 using AttemptId = Bytes16<struct AttemptIdTag>;
+using SessionId = Bytes16<struct SessionIdTag>;  // random; of one opening of a store for writing
 using Digest128 = Bytes16<struct Digest128Tag>;  // XXH3-128, canonical (big-endian) byte order
 
 // 16 bytes from the kernel's random source.

@@ -35,7 +35,7 @@ std::string Disagreement(const RankPart& own, const RankPart& other) {
 
 Coordinator::Step Coordinator::Hear(const RankVote& vote) {
   if (step_ != Step::kCollect) return step_;
-  if (vote.part.attempt != part_.attempt || vote.part.store != part_.store) return step_;
+  if (vote.part.attempt != part_.attempt || vote.part.session != part_.session) return step_;
   if (std::string disagreement = Disagreement(part_, vote.part); !disagreement.empty()) {
     return Abort(std::move(disagreement));
   }

@@ -48,7 +48,7 @@ class Coordinator {
   // In kAppend: the record that is to be committed.
   StepRecord Merged() const;
 
-  // May come at any time. Ignored where it is about another attempt or store, or is not waited for any more.
+  // May come at any time. Ignored where it is about another session or attempt, or is not waited for any more.
   Step Hear(const RankVote& vote);
   // The deadline has passed.
   Step Expire();

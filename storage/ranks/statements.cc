@@ -36,7 +36,7 @@ std::string ReasonText(std::string_view reason) {
 std::string EncodeVote(const RankVote& vote) {
   ByteWriter frame;
   BeginFrame(frame, kVoteFrame);
-  frame.PutBytes16(vote.part.store.bytes);
+  frame.PutBytes16(vote.part.session.bytes);
   frame.PutBytes16(vote.part.attempt.bytes);
   frame.Put<int64_t>(vote.part.step);
   frame.Put<uint32_t>(vote.part.rank);
@@ -74,7 +74,7 @@ bool IsRecordOf(const RankPart& part, const StepRecord& record) {
 std::string EncodeOutcomes(const RankOutcomes& outcomes) {
   ByteWriter frame;
   BeginFrame(frame, kOutcomesFrame);
-  frame.PutBytes16(outcomes.store.bytes);
+  frame.PutBytes16(outcomes.session.bytes);
   frame.Put<uint32_t>(static_cast<uint32_t>(outcomes.outcomes.size()));
   for (const RankOutcome& outcome : outcomes.outcomes) {
     frame.PutBytes16(outcome.attempt.bytes);
@@ -123,7 +123,7 @@ absl::StatusOr<RankVote> DecodeRankVote(std::string_view bytes) {
   RecordReader reader(*checked, kWhat);
   SkipFrame(reader.in());
   RankVote vote;
-  vote.part.store = StoreId{reader.in().GetBytes16("store id")};
+  vote.part.session = SessionId{reader.in().GetBytes16("session")};
   vote.part.attempt = AttemptId{reader.in().GetBytes16("attempt")};
   vote.part.step = reader.GetStep("step");
   vote.part.rank = reader.in().Get<uint32_t>("rank");
@@ -158,7 +158,7 @@ absl::StatusOr<RankOutcomes> DecodeRankOutcomes(std::string_view bytes) {
   RecordReader reader(*checked, kWhat);
   SkipFrame(reader.in());
   RankOutcomes outcomes;
-  outcomes.store = StoreId{reader.in().GetBytes16("store id")};
+  outcomes.session = SessionId{reader.in().GetBytes16("session")};
   const uint32_t count = reader.GetCount(kOutcomeBytesMin, "count of outcomes");
   if (count > kOutcomesKept) {
     reader.in().Fail("count of outcomes", 4, fmt::format("at most {}", kOutcomesKept), fmt::format("{}", count));

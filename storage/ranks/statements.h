@@ -26,10 +26,9 @@ inline constexpr size_t kStatementReasonBytesMax = 4096;  // a longer reason is 
 inline constexpr size_t kStatementBytesMax = 64 << 20;    // a longer file is no statement
 inline constexpr size_t kOutcomesKept = 64;               // a rank that is later finds no outcome, only the journal
 
-// One rank's part of an attempt that several ranks save. Every rank knows its own without a message, because all ranks
-// make the same calls in the same order.
+// One rank's part of an attempt that several ranks save. Every rank knows its own without a message.
 struct RankPart {
-  StoreId store;
+  SessionId session;
   AttemptId attempt;  // MakeAttemptId: the epoch, and the ordinal of the save in it
   int64_t step = 0;
   uint32_t rank = 0;  // < world_size
@@ -41,7 +40,7 @@ struct RankPart {
   friend bool operator==(const RankPart&, const RankPart&) = default;
   template <typename H>
   friend H AbslHashValue(H h, const RankPart& part) {
-    return H::combine(std::move(h), part.store.bytes, part.attempt.bytes, part.step, part.rank, part.world_size,
+    return H::combine(std::move(h), part.session.bytes, part.attempt.bytes, part.step, part.rank, part.world_size,
                       part.structure.bytes);
   }
 };
@@ -80,7 +79,7 @@ struct RankOutcome {
 
 // What the coordinator says last: its outcomes, the newest last, kOutcomesKept at most.
 struct RankOutcomes {
-  StoreId store;
+  SessionId session;
   std::vector<RankOutcome> outcomes;
 
   friend bool operator==(const RankOutcomes&, const RankOutcomes&) = default;

@@ -136,7 +136,30 @@ absl::Status Store::OfAnotherHolder(const absl::Status& status) const {
                                                    layout_.directory(), std::string(status.message())));
 }
 
+HeldStore Store::Held() const {
+  return {.id = id_,
+          .session = session_,
+          .epoch = journal_->epoch(),
+          .place = journal_->applied(),
+          .sequence = next_sequence_.load()};
+}
+
+absl::StatusOr<bool> Store::FindOut(const StepFolder& folder) {
+  // A newer epoch does not change what is before it.
+  if (absl::Status status = journal_->CheckHolds(); !status.ok() && !absl::IsAborted(status)) return status;
+  return WasCommitted(folder);
+}
+
 absl::Status Store::CommitAttempt(const StepRecord& record, const PhasesRecord* phases) {
+  return Commit(record, phases, [this](const StepFolder& folder) { return SyncFolders(folder); });
+}
+
+absl::Status Store::CommitSynced(const StepRecord& record, const PhasesRecord* phases) {
+  return Commit(record, phases, [](const StepFolder&) { return absl::OkStatus(); });
+}
+
+absl::Status Store::Commit(const StepRecord& record, const PhasesRecord* phases,
+                           absl::FunctionRef<absl::Status(const StepFolder&)> sync) {
   const auto id = FromHex(record.info.attempt);
   if (!id) {
     return absl::InternalError(
@@ -145,7 +168,7 @@ absl::Status Store::CommitAttempt(const StepRecord& record, const PhasesRecord* 
   const StepFolder folder{record.info.step, AttemptId{*id}};
   const WarnLater later(options_.warn);
   absl::Status status = names_.Check();
-  if (status.ok()) status = SyncFolders(folder);
+  if (status.ok()) status = sync(folder);
   if (status.ok()) {
     status = Change([&](const StepCatalog& catalog) { return CommitFacts(catalog, record, phases, later.warn); });
   }

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -53,6 +54,15 @@ struct StoreOptions {
   bool checks_journal = false;
 };
 
+// What the other ranks of a job must know to take part in a holder's commits.
+struct HeldStore {
+  StoreId id;
+  SessionId session;
+  uint64_t epoch = 0;
+  JournalPlace place;     // an entry of the journal that is established
+  uint64_t sequence = 0;  // less than those of attempts from now on
+};
+
 // Thread-safe, but attempts go one after the other: BeginAttempt, then CommitAttempt or AbandonAttempt.
 //
 // Errors of every call that changes the store, besides its own:
@@ -76,6 +86,8 @@ class Store {
   // What is recorded, as of the last call that changed the store or looked.
   const StepCatalog& catalog() const { return journal_->catalog(); }
 
+  HeldStore Held() const;
+
   // Whether opening has made the index anew.
   bool index_is_new() const { return journal_->index_is_new(); }
 
@@ -94,6 +106,12 @@ class Store {
   // warning. `phases`: what is known by now of the save's; may be null. After an error the attempt's files are removed;
   // after kUnknown, when it is known that the step was not committed.
   absl::Status CommitAttempt(const StepRecord& record, const PhasesRecord* phases = nullptr);
+
+  // The same for an attempt that BeginAttempt has not made, whose shards and folders have been synced.
+  absl::Status CommitSynced(const StepRecord& record, const PhasesRecord* phases = nullptr);
+
+  // Whether the attempt is committed, after a commit that ended with kUnknown. Appends what settles it.
+  absl::StatusOr<bool> FindOut(const StepFolder& folder);
 
   // What is known of a committed step's phases when it is. Appended with the next change, whatever that is, so it
   // costs no sync of its own.
@@ -160,6 +178,8 @@ class Store {
                                            const WarnLater& later) ABSL_EXCLUSIVE_LOCKS_REQUIRED(deletions_mutex_);
   absl::Status Change(StoreJournal::Compose compose, Journal::Room room = Journal::Room::kAny);
   absl::Status SyncFolders(const StepFolder& folder);
+  absl::Status Commit(const StepRecord& record, const PhasesRecord* phases,
+                      absl::FunctionRef<absl::Status(const StepFolder&)> sync);
 
   // Constant after Open.
   FileSystem& files_;
@@ -169,6 +189,8 @@ class Store {
   HeldNames names_;
   std::unique_ptr<FileLock> lock_;
   std::unique_ptr<StoreJournal> journal_;
+
+  const SessionId session_{RandomBytes16()};
 
   std::atomic<uint64_t> next_sequence_{1};
   std::atomic<uint64_t> next_ordinal_{1};

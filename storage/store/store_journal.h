@@ -65,6 +65,12 @@ class StoreJournal {
   // Of the holder; 0 else.
   uint64_t epoch() const { return epoch_; }
 
+  // The last entry that the catalog has.
+  JournalPlace applied() ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    return now_.applied;
+  }
+
   // Whether Open had no index that proves how far the journal reached before.
   bool index_is_new() const { return index_is_new_; }
 

@@ -15,7 +15,7 @@ bool IsAmong(const std::string& path, std::initializer_list<std::string> paths) 
 bool StoreLayout::IsOwnName(std::string_view name) const {
   return IsAmong(directory_ + "/" + std::string(name),
                  {lock(), identity(), identity() + ".tmp", manifest(), journal(), index(), steps(), inbox(), leases(),
-                  retired(), reserve(), quarantine()});
+                  ranks(), retired(), reserve(), quarantine()});
 }
 
 bool StoreLayout::MeansNothing(std::string_view name) const {

@@ -32,6 +32,9 @@ class StoreLayout {
   std::string inbox() const { return directory_ + "/inbox"; }
   // Live readers' claims.
   std::string leases() const { return directory_ + "/leases"; }
+  // What the ranks of a job tell each other: a folder for each session.
+  std::string ranks() const { return directory_ + "/ranks"; }
+  std::string ranks(const SessionId& session) const { return ranks() + "/" + ToHex(session.bytes); }
   // The file of an attempt that was removed: its blocks are written over by the next one.
   std::string retired() const { return directory_ + "/retired.tmk"; }
   // Of the first format: room that was given up when the disk was full.

@@ -145,13 +145,13 @@ TEST(CoordinatorTest, RanksThatDisagreeAreNamed) {
   EXPECT_THAT(reason_for(PartOf(3, 4)), HasSubstr("rank 3 is one of 4 ranks, rank 0 one of 3"));
 }
 
-TEST(CoordinatorTest, VotesOnOtherAttemptsAndStoresAreNotHeard) {
+TEST(CoordinatorTest, VotesOfOtherAttemptsAndSessionsAreNotHeard) {
   Coordinator coordinator(PartOf(0));
   RankVote other{.part = PartOf(1), .reason = "no"};
   other.part.attempt = MakeAttemptId(5, 0);
   coordinator.Hear(other);
   other = {.part = PartOf(1), .reason = "no"};
-  other.part.store = StoreId{{1}};
+  other.part.session = SessionId{{1}};
   EXPECT_EQ(coordinator.Hear(other), Coordinator::Step::kCollect);
 }
 

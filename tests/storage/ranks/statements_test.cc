@@ -19,7 +19,7 @@ using absl::StatusCode;
 using testing::HasSubstr;
 
 RankPart SomePart() {
-  return {.store = StoreId{{1, 2, 3}},
+  return {.session = SessionId{{1, 2, 3}},
           .attempt = MakeAttemptId(7, 42),
           .step = 1000,
           .rank = 3,
@@ -50,7 +50,7 @@ RankVote SomeYes(uint32_t rank = 3) {
 RankVote SomeNo() { return {.part = SomePart(), .reason = "RESOURCE_EXHAUSTED: the disk is full"}; }
 
 RankOutcomes SomeOutcomes() {
-  return {.store = StoreId{{1, 2, 3}},
+  return {.session = SessionId{{1, 2, 3}},
           .outcomes = {{.attempt = MakeAttemptId(7, 41), .step = 900, .committed = true},
                        {.attempt = MakeAttemptId(7, 42), .step = 1000, .reason = "rank 3: the disk is full"}}};
 }

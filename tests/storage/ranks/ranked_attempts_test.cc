@@ -1,0 +1,339 @@
+// Several ranks save steps together, and one of them fails, is late, or is not there.
+
+#include "storage/ranks/ranked_attempts.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/synchronization/notification.h"
+#include "fmt/format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/storage/io/drawn_cases.h"
+#include "tests/storage/ranks/ranked_job.h"
+
+namespace tidemark::storage {
+namespace {
+
+using absl::StatusCode;
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+
+// For tests in which a deadline must not pass, and for those in which it must.
+RankedAttemptsOptions Patient() { return {.vote_timeout = absl::Minutes(5)}; }
+RankedAttemptsOptions Impatient() { return {.vote_timeout = absl::Seconds(2), .outcome_margin = absl::Seconds(1)}; }
+
+bool IsRank(uint32_t rank, uint32_t one) { return rank == one; }
+
+TEST(RankedAttemptsTest, EveryRankIsToldThatTheStepIsCommitted) {
+  for (const uint32_t world_size : {1u, 2u, 5u}) {
+    RankedJob job(world_size);
+    job.OpenRanks(Patient());
+    for (const int64_t step : {10, 20, 20}) {
+      EXPECT_THAT(job.Save(step), Each(IsOk())) << step;
+      EXPECT_THAT(job.Check(step), IsOk()) << step;
+    }
+    EXPECT_EQ(job.attempts_in_steps(), 2u);  // the one that was replaced is gone
+    const auto record = job.store().catalog().Find(20);
+    EXPECT_EQ((*record)->info.entry_count, world_size);
+    EXPECT_EQ((*record)->info.world_size, world_size);
+  }
+}
+
+TEST(RankedAttemptsTest, ARankThatCannotWriteAbortsTheStepForAll) {
+  for (const uint32_t bad : {0u, 2u}) {
+    RankedJob job(3);
+    job.OpenRanks(Patient());
+    ASSERT_THAT(job.Save(10), Each(IsOk()));
+    job.files(bad).SetRule([](const FailingFileSystem::Call& call) {
+      return absl::StrContains(call.path, "/shard-") && call.operation == "QueueWrite"
+                 ? absl::ResourceExhaustedError("the disk is full")
+                 : absl::OkStatus();
+    });
+    const std::vector<absl::Status> told = job.Save(20);
+    for (uint32_t rank = 0; rank < 3; ++rank) {
+      if (rank == bad) continue;
+      EXPECT_THAT(told[rank], StatusIs(StatusCode::kAborted, AllOf(HasSubstr("rank " + std::to_string(bad) + ":"),
+                                                                   HasSubstr("the disk is full"))));
+    }
+    EXPECT_THAT(told[bad], StatusIs(StatusCode::kResourceExhausted, HasSubstr("the disk is full")));
+    job.files(bad).SetRule(nullptr);
+    EXPECT_EQ(job.attempts_in_steps(), 1u);
+    EXPECT_THAT(job.Check(10), IsOk());
+    EXPECT_THAT(job.Save(20), Each(IsOk()));
+    EXPECT_THAT(job.Check(20), IsOk());
+  }
+}
+
+TEST(RankedAttemptsTest, ASyncThatFailsIsANo) {
+  for (const std::string path : {"/store/steps", "/store/steps/"}) {  // steps/, and an attempt's folder
+    RankedJob job(2);
+    job.OpenRanks(Patient());
+    job.files(1).SetRule([&](const FailingFileSystem::Call& call) {
+      const bool is_it = path.ends_with('/') ? absl::StartsWith(call.path, path) : call.path == path;
+      return is_it && call.operation == "SyncDirectory" ? absl::InternalError("EIO") : absl::OkStatus();
+    });
+    EXPECT_THAT(job.Save(10), Each(StatusIs(StatusCode::kAborted, AllOf(HasSubstr("rank 1:"), HasSubstr("EIO")))));
+    job.files(1).SetRule(nullptr);
+    EXPECT_THAT(job.Save(10), Each(IsOk()));
+  }
+}
+
+TEST(RankedAttemptsTest, ARankThatCannotBeginIsANo) {
+  RankedJob job(3);
+  job.OpenRanks(Patient());
+  job.files(2).FailOperation("CreateDirectory", absl::PermissionDeniedError("not allowed"));
+  const std::vector<absl::Status> told = job.Save(10);
+  EXPECT_THAT(told[0], StatusIs(StatusCode::kAborted, AllOf(HasSubstr("rank 2:"), HasSubstr("not allowed"))));
+  EXPECT_THAT(told[1], StatusIs(StatusCode::kAborted, AllOf(HasSubstr("rank 2:"), HasSubstr("not allowed"))));
+  EXPECT_THAT(told[2], StatusIs(StatusCode::kPermissionDenied, HasSubstr("not allowed")));
+}
+
+TEST(RankedAttemptsTest, TheFoldersAreOpenBeforeAShardIsMade) {
+  RankedJob job(2);
+  job.OpenRanks(Patient());
+  job.files(1).Reset();
+  ASSERT_THAT(job.Save(10), Each(IsOk()));
+  bool has_steps = false, has_folder = false, has_shard = false;
+  for (const FailingFileSystem::Call& call : job.files(1).calls()) {
+    if (call.operation == "OpenDirectory") (call.path == "/store/steps" ? has_steps : has_folder) = true;
+    if (call.operation == "CreateDirectory" && absl::StartsWith(call.path, "/store/steps")) {
+      EXPECT_TRUE(has_steps);
+    }
+    if (call.operation == "Create" && absl::StrContains(call.path, "/shard-")) {
+      has_shard = true;
+      EXPECT_TRUE(has_steps && has_folder);
+    }
+  }
+  EXPECT_TRUE(has_shard);
+}
+
+TEST(RankedAttemptsTest, ARankThatIsNotThereAbortsTheStepAtTheDeadline) {
+  RankedJob job(3);
+  job.OpenRanks(Impatient());
+  const std::vector<absl::Status> told = job.Save(10, [](uint32_t rank) { return !IsRank(rank, 2); });
+  for (const uint32_t rank : {0u, 1u}) {
+    EXPECT_THAT(told[rank], StatusIs(StatusCode::kAborted, "no vote of rank 2 came before the deadline"));
+  }
+}
+
+TEST(RankedAttemptsTest, ARankThatMissedAStepSavesTheNextOne) {
+  RankedJob job(2);
+  job.OpenRank(0, Impatient());
+  job.OpenRank(1, Patient());
+  EXPECT_THAT(job.Save(10, [](uint32_t rank) { return IsRank(rank, 0); })[0],
+              StatusIs(StatusCode::kAborted, "no vote of rank 1 came before the deadline"));
+  job.BePatient();
+  EXPECT_THAT(job.Save(20), Each(IsOk()));
+  EXPECT_THAT(job.Check(20), IsOk());
+}
+
+// It made its folder again after that was removed, and cleans up behind itself.
+TEST(RankedAttemptsTest, ALateRankFindsTheOutcome) {
+  RankedJob job(2);
+  job.OpenRank(0, Impatient());
+  job.OpenRank(1, Patient());
+  ASSERT_FALSE(job.Save(10, [](uint32_t rank) { return IsRank(rank, 0); })[0].ok());
+  EXPECT_THAT(job.Save(10, [](uint32_t rank) { return IsRank(rank, 1); })[1],
+              StatusIs(StatusCode::kAborted, "no vote of rank 1 came before the deadline"));
+  EXPECT_EQ(job.attempts_in_steps(), 0u);
+}
+
+TEST(RankedAttemptsTest, RanksWithoutACoordinatorAreToldThatItIsUnknown) {
+  RankedJob job(3);
+  job.OpenRanks(Impatient());
+  const auto begin = std::chrono::steady_clock::now();
+  const std::vector<absl::Status> told = job.Save(10, [](uint32_t rank) { return !IsRank(rank, 0); });
+  EXPECT_THAT(told[1], StatusIs(StatusCode::kUnknown, HasSubstr("the deadline has passed")));
+  EXPECT_THAT(told[2], StatusIs(StatusCode::kUnknown, HasSubstr("the deadline has passed")));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+}
+
+TEST(RankedAttemptsTest, RanksThatDisagreeAreNamed) {
+  RankedJob structure(2);
+  structure.OpenRank(0, Patient());
+  RankedAttemptsOptions other = Patient();
+  other.structure = Digest128{{1}};
+  structure.OpenRank(1, other);
+  EXPECT_THAT(structure.Save(10), Each(StatusIs(StatusCode::kAborted, HasSubstr("rank 1 and rank 0 disagree"))));
+  RankedJob size(2);
+  size.OpenRank(0, Patient());
+  other = Patient();
+  other.world_size = 3;
+  size.OpenRank(1, other);
+  EXPECT_THAT(size.Save(10),
+              Each(StatusIs(StatusCode::kAborted, HasSubstr("rank 1 is one of 3 ranks, rank 0 one of 2"))));
+}
+
+// The new holder is on a machine that the lock of the old one does not reach.
+TEST(RankedAttemptsTest, ANewHolderEndsTheEpochOfTheOldOne) {
+  RankedJob job(3);
+  job.OpenRanks(Patient());
+  ASSERT_THAT(job.Save(10), Each(IsOk()));
+  const std::unique_ptr<FileSystem> client = job.disk().NewClient();
+  std::string warnings;
+  const std::unique_ptr<Store> newer = OpenSoundStore(RankedJob::kDirectory, &warnings, *client);
+  // Its coordinator makes the folder of statements anew. The ranks of the old epoch read the journal.
+  RankedAttemptsOptions options = Patient();
+  options.world_size = 1;
+  options.warn = [](std::string_view) {};
+  auto next = RankedAttempts::OpenCoordinator(*client, *newer, options);
+  ASSERT_THAT(next, IsOk());
+  EXPECT_THAT(SaveShard(**next, *client, job.layout(), 20, 7), IsOk());
+  const std::vector<absl::Status> told = job.Save(30, [](uint32_t rank) { return !IsRank(rank, 0); });
+  for (const uint32_t rank : {1u, 2u}) {
+    EXPECT_THAT(told[rank], StatusIs(StatusCode::kAborted, HasSubstr("another process has opened the store")));
+  }
+}
+
+TEST(RankedAttemptsTest, ACoordinatorThatWasReplacedCommitsNothing) {
+  RankedJob job(1);
+  job.OpenRanks(Patient());
+  const std::unique_ptr<FileSystem> client = job.disk().NewClient();
+  std::string warnings;
+  const std::unique_ptr<Store> newer = OpenSoundStore(RankedJob::kDirectory, &warnings, *client);
+  EXPECT_THAT(job.Save(10)[0], StatusIs(StatusCode::kAborted, HasSubstr("another process has opened the store")));
+}
+
+// As if the coordinator had died right behind its append: the entry is there, and is not known to be durable.
+TEST(RankedAttemptsTest, ARankSettlesACommitThatItOnlySees) {
+  RankedJob job(2);
+  job.OpenRanks(Impatient());
+  job.files(0).SetRule([](const FailingFileSystem::Call& call) {
+    const bool is_sync = call.operation == "SyncDirectory" && absl::StartsWith(call.path, "/store/journal");
+    return is_sync ? absl::InternalError("EIO") : absl::OkStatus();
+  });
+  const std::vector<absl::Status> told = job.Save(10);
+  EXPECT_THAT(told[0], StatusIs(StatusCode::kUnknown, HasSubstr("")));
+  EXPECT_THAT(told[1], IsOk());
+  // Once its disk works again the coordinator finds out, and goes on.
+  job.files(0).SetRule(nullptr);
+  EXPECT_THAT(job.Save(20), Each(IsOk()));
+  EXPECT_THAT(job.Check(10), IsOk());
+  EXPECT_THAT(job.Check(20), IsOk());
+}
+
+// Its first process may have voted yes on a shard that the second one would write over.
+TEST(RankedAttemptsTest, ARankThatWasStartedAgainNeedsANewSession) {
+  RankedJob job(2);
+  job.OpenRanks(Patient());
+  RankedAttemptsOptions options = Patient();
+  options.rank = 1;
+  options.world_size = 2;
+  EXPECT_THAT(RankedAttempts::OpenParticipant(job.files(1), job.layout(), job.store().Held(), options),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("rank 1 takes part already")));
+}
+
+TEST(RankedAttemptsTest, RanksThatShareNoStoreAreRefused) {
+  RankedJob job(2);
+  RankedAttemptsOptions options = Patient();
+  options.rank = 1;
+  options.world_size = 2;
+  const StoreLayout elsewhere("/elsewhere");
+  EXPECT_THAT(RankedAttempts::OpenParticipant(job.files(1), elsewhere, job.store().Held(), options),
+              StatusIs(StatusCode::kNotFound, HasSubstr("/elsewhere")));
+  std::string warnings;
+  const std::unique_ptr<Store> other = OpenSoundStore("/other", &warnings, job.files(1));
+  EXPECT_THAT(RankedAttempts::OpenParticipant(job.files(1), other->layout(), job.store().Held(), options),
+              StatusIs(StatusCode::kOutOfRange, HasSubstr("/other/journal")));
+}
+
+TEST(RankedAttemptsTest, StepsThatHaveNoIdAreRefused) {
+  RankedJob job(1);
+  job.OpenRanks(Patient());
+  EXPECT_THAT(job.rank(0).BeginAttempt(-1), StatusIs(StatusCode::kInvalidArgument, HasSubstr("step -1")));
+  EXPECT_THAT(job.rank(0).BeginAttempt(RankedAttempts::kRankedStepMax + 1),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("expected 0 to")));
+  EXPECT_THAT(job.rank(0).BeginAttempt(RankedAttempts::kRankedStepMax), IsOk());
+}
+
+TEST(RankedAttemptsTest, AnAttemptEndsOnce) {
+  RankedJob job(1);
+  job.OpenRanks(Patient());
+  StepRecord record;
+  record.info.step = 10;
+  EXPECT_THAT(job.rank(0).CommitAttempt(record), StatusIs(StatusCode::kInternal, HasSubstr("was not begun here")));
+}
+
+// What the ranks were told agrees, and is true, now and after the next save, which all ranks make.
+void ExpectKeptPromises(RankedJob& job, const std::vector<absl::Status>& told, int64_t step) {
+  const auto is_committed = [](const absl::Status& status) { return status.ok(); };
+  const bool any_committed = std::any_of(told.begin(), told.end(), is_committed);
+  for (const absl::Status& status : told) {
+    if (any_committed) {
+      EXPECT_TRUE(status.ok() || absl::IsUnknown(status)) << status;
+    }
+  }
+  const bool all_unknown = std::all_of(told.begin(), told.end(), absl::IsUnknown);
+  EXPECT_THAT(job.Save(step + 1), Each(IsOk()));
+  EXPECT_THAT(job.Check(step + 1), IsOk());
+  const absl::Status found = job.Check(step);
+  if (any_committed) {
+    EXPECT_THAT(found, IsOk());
+  } else if (!all_unknown) {
+    EXPECT_TRUE(absl::IsNotFound(found)) << found;
+  }
+}
+
+size_t CallsOfASave(uint32_t rank) {
+  RankedJob job(2);
+  job.OpenRanks(Patient());
+  job.files(rank).Reset();
+  EXPECT_THAT(job.Save(10), Each(IsOk()));
+  return job.files(rank).calls().size();
+}
+
+// From that call on all its calls fail, as of a process that was cut off from its disk.
+TEST(RankedAttemptsTest, ARankThatIsCutOffAtAnyCall) {
+  for (const uint32_t cut_off : {0u, 1u}) {
+    const size_t calls = CallsOfASave(cut_off);
+    ASSERT_GT(calls, 20u);
+    const size_t stride = OneOf(8, 24);
+    for (size_t call = SeedOfCases() % stride; call < calls; call += stride) {
+      SCOPED_TRACE(fmt::format("rank {} at call {} of {}", cut_off, call, calls));
+      RankedJob job(2);
+      job.OpenRanks({.vote_timeout = absl::Milliseconds(500), .outcome_margin = absl::Milliseconds(500)});
+      job.files(cut_off).Reset();
+      job.files(cut_off).FailFrom(call, absl::InternalError("EIO"));
+      const std::vector<absl::Status> told = job.Save(10);
+      job.files(cut_off).Reset();
+      job.BePatient();
+      ExpectKeptPromises(job, told, 10);
+    }
+  }
+}
+
+// It stands still at that call until the others have been told, and then goes on.
+TEST(RankedAttemptsTest, ARankThatStandsStillAtAnyCall) {
+  for (const uint32_t slow : {0u, 1u}) {
+    const size_t calls = CallsOfASave(slow);
+    const size_t stride = OneOf(8, 24);
+    for (size_t call = SeedOfCases() % stride; call < calls; call += stride) {
+      SCOPED_TRACE(fmt::format("rank {} at call {} of {}", slow, call, calls));
+      RankedJob job(2);
+      job.OpenRanks({.vote_timeout = absl::Milliseconds(500), .outcome_margin = absl::Milliseconds(500)});
+      absl::Notification others_were_told;
+      std::atomic<size_t> passed = 0;
+      job.files(slow).SetGate([&](const std::string&, const std::string&) {
+        if (passed++ == call) others_were_told.WaitForNotification();
+      });
+      std::vector<absl::Status> told(2);
+      std::thread slow_rank([&] { told[slow] = job.SaveOne(slow, 10); });
+      told[1 - slow] = job.SaveOne(1 - slow, 10);
+      others_were_told.Notify();
+      slow_rank.join();
+      job.files(slow).SetGate(nullptr);
+      job.BePatient();
+      ExpectKeptPromises(job, told, 10);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tidemark::storage
