@@ -5,10 +5,12 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <string>
 #include <thread>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "eval/average_state.h"
 #include "fmt/format.h"
 #include "snapshot/float_arrays.h"
@@ -195,6 +197,7 @@ absl::StatusOr<std::vector<Source>> Average::FindSources(const Snapshot& snapsho
   std::vector<Source> sources;
   std::vector<bool> fits(options_.entries.size(), false);
   absl::flat_hash_map<const std::byte*, size_t> by_bytes;
+  absl::flat_hash_set<std::string> names;
   for (size_t i = 0; i < snapshot.entries().size(); ++i) {
     EntrySpec spec = snapshot.entries()[i];
     bool wanted = false;
@@ -203,6 +206,10 @@ absl::StatusOr<std::vector<Source>> Average::FindSources(const Snapshot& snapsho
       wanted = fits[pattern] = true;
     }
     if (!wanted || spec.kind != EntryKind::kTensor) continue;
+    if (!names.insert(spec.name).second) {
+      return absl::InvalidArgumentError(fmt::format(
+          "'{}' is in several boxes, and an average is of one; use patterns that do not match it", spec.name));
+    }
     const std::span<const std::byte> bytes = snapshot.bytes(i);
     spec.name = options_.name + "." + spec.name;
     spec.dtype = AverageDtype(spec.dtype);

@@ -65,6 +65,7 @@ bool MatchesAny(const std::vector<std::string>& patterns, const std::string& nam
 SnapshotHealth Examine(const Snapshot& snapshot, const std::vector<std::string>& patterns) {
   SnapshotHealth health;
   absl::flat_hash_set<const std::byte*> seen;  // tied entries count once
+  absl::flat_hash_map<std::string_view, size_t> places;
   long double squares = 0;
   for (size_t i = 0; i < snapshot.entries().size(); ++i) {
     const EntrySpec& spec = snapshot.entries()[i];
@@ -75,8 +76,13 @@ SnapshotHealth Examine(const Snapshot& snapshot, const std::vector<std::string>&
     if (!wanted || bytes.empty() || !seen.insert(bytes.data()).second) continue;
     const FloatSummary summary =
         Summarize(layout.number, bytes.data(), bytes.size() / GetDtypeInfo(layout.number).element_bytes);
-    health.entries.push_back(
-        {.name = spec.name, .nan = summary.nan, .inf = summary.inf, .norm = NormOf(summary.squares)});
+    // Boxes of one tensor count as one entry.
+    const auto [place, is_new] = places.emplace(spec.name, health.entries.size());
+    if (is_new) health.entries.push_back({.name = spec.name});
+    EntryHealth& entry = health.entries[place->second];
+    entry.nan += summary.nan;
+    entry.inf += summary.inf;
+    entry.norm = is_new ? NormOf(summary.squares) : std::hypot(entry.norm, NormOf(summary.squares));
     health.nan += summary.nan;
     health.inf += summary.inf;
     squares += summary.squares;

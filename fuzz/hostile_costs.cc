@@ -1,7 +1,9 @@
 // Hostile shards whose header, footer and digest are right. They cost a careless reader the product of two counts, or
 // the size of a hole. They have some hundred kilobytes or a few megabytes, and no byte is wrong by itself.
 
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "fmt/format.h"
 #include "fuzz/hostile_case.h"
@@ -13,8 +15,8 @@ namespace {
 
 using storage::kShardBlockBytes;
 
-storage::ShardHeader HeaderWith(const storage::ShardIdentity& identity) {
-  return {.identity = identity, .chunk_bytes = storage::kChunkBytesMin};
+storage::ShardHeader HeaderWith(const storage::ShardIdentity& identity, bool repeats_names = false) {
+  return {.identity = identity, .chunk_bytes = storage::kChunkBytesMin, .repeats_names = repeats_names};
 }
 
 // An index with one entry of `chunks` chunks and `ties` entries tied to it. Each chunk is one byte, not a zstd frame.
@@ -34,9 +36,74 @@ storage::ShardIndex Tied(uint64_t chunks, uint64_t ties) {
   return index;
 }
 
-std::string ShardOfBytes(const storage::ShardIndex& index) {
+std::string ShardOfBytes(const storage::ShardIndex& index, bool repeats_names = false) {
   const std::string data(index.chunks.size(), 'x');
-  return AssembleShard(HeaderWith(IdentityAt(kHostilePlace)), data, EncodeShardIndex(index));
+  return AssembleShard(HeaderWith(IdentityAt(kHostilePlace), repeats_names), data, EncodeShardIndex(index));
+}
+
+// Boxes of one tensor.
+class HostileBoxes {
+ public:
+  explicit HostileBoxes(std::vector<int64_t> shape)
+      : spec_{.name = "w", .dtype = Dtype::kUint8, .shape = std::move(shape)} {}
+
+  // Boxes of the same size have one chunk.
+  void Add(std::vector<int64_t> offset, std::vector<int64_t> extent) {
+    spec_.box_offset = std::move(offset);
+    spec_.box_extent = std::move(extent);
+    uint32_t bytes = 1;
+    for (const int64_t size : spec_.box_extent) bytes *= static_cast<uint32_t>(size);
+    const auto [chunk, is_new] = chunk_of_.emplace(bytes, index_.chunks.size());
+    if (is_new) {
+      const uint64_t offset_of_chunk = kShardBlockBytes + index_.chunks.size();
+      index_.chunks.push_back({.codec = bytes > 1 ? storage::Codec::kZstd : storage::Codec::kRaw,
+                               .raw_bytes = bytes,
+                               .stored_bytes = 1,
+                               .offset = offset_of_chunk});
+    }
+    index_.entries.push_back({.spec = spec_, .first_chunk = chunk->second, .chunk_count = 1});
+  }
+
+  std::string Shard() const { return ShardOfBytes(index_, /*repeats_names=*/true); }
+
+ private:
+  EntrySpec spec_;
+  storage::ShardIndex index_;
+  std::map<uint32_t, uint64_t> chunk_of_;  // by size
+};
+
+// As many boxes of one dimension as a store that is not trusted may have.
+constexpr int64_t kBoxesOfOneName = 85'000;
+
+// Every second element; the last box has the first element again, or not.
+std::string ShardWithHoles(bool overlaps) {
+  HostileBoxes boxes({2 * kBoxesOfOneName});
+  for (int64_t i = 0; i + 1 < kBoxesOfOneName; ++i) boxes.Add({2 * i}, {1});
+  boxes.Add({overlaps ? 0 : 2 * kBoxesOfOneName - 1}, {1});
+  return boxes.Shard();
+}
+
+// Every second column of two rows, and one element of each other column. Each of these elements is behind all holes.
+std::string ShardWithColumns() {
+  constexpr int64_t kColumns = 25'000;
+  HostileBoxes boxes({2, 2 * kColumns});
+  for (int64_t i = 0; i < kColumns; ++i) boxes.Add({0, 2 * i}, {2, 1});
+  for (int64_t i = 0; i < kColumns; ++i) boxes.Add({1, 2 * i + 1}, {1, 1});
+  return boxes.Shard();
+}
+
+// Rods along three axes, woven through each other.
+std::string ShardWithRods() {
+  constexpr int64_t kSide = 100;
+  HostileBoxes boxes({2 * kSide, 2 * kSide, 2 * kSide});
+  for (int64_t i = 0; i < kSide; ++i) {
+    for (int64_t j = 0; j < kSide; ++j) {
+      boxes.Add({0, 2 * i, 2 * j + 1}, {2 * kSide, 1, 1});
+      boxes.Add({2 * i + 1, 0, 2 * j}, {1, 2 * kSide, 1});
+      boxes.Add({2 * i, 2 * j + 1, 0}, {1, 1, 2 * kSide});
+    }
+  }
+  return boxes.Shard();
 }
 
 // Of the entries' sizes only the last one's is wrong.
@@ -102,6 +169,12 @@ std::vector<HostileCase> HostileCosts() {
       IndexOfIslands("cost-index_of_islands.tmk", "shard index: digest: expected", kBounds.bytes),
       Exceeding(IndexOfIslands("cost-largest_index_of_islands.tmk", at_most(kBounds.bytes, "bytes"),
                                storage::kIndexBytesMax)),
+      {"cost-boxes_of_one_name.tmk", kDataLoss, damaged, ShardWithHoles(/*overlaps=*/false)},
+      {"cost-boxes_that_overlap.tmk", kDataLoss, "its box [0:1] overlaps with [0:1] of entry 0",
+       ShardWithHoles(/*overlaps=*/true)},
+      {"cost-boxes_of_columns.tmk", kDataLoss, damaged, ShardWithColumns()},
+      {"cost-boxes_of_rods.tmk", kDataLoss, "its 30000 boxes lie so that it takes too long to tell them apart",
+       ShardWithRods()},
       {"cost-entries.tmk", kDataLoss, damaged, ShardOfBytes(Tied(1, kBounds.entries - 1))},
       {"cost-entries_and_one_more.tmk", kResourceExhausted, at_most(kBounds.entries, "entries"),
        ShardOfBytes(Tied(1, kBounds.entries))},

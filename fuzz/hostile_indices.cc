@@ -46,8 +46,9 @@ ShardIndex Sound() {
   return index;
 }
 
-std::string ShardWith(std::string_view index) {
-  const storage::ShardHeader header{.identity = IdentityAt(kHostilePlace), .chunk_bytes = kChunkBytes};
+std::string ShardWith(std::string_view index, bool repeats_names = false) {
+  const storage::ShardHeader header{
+      .identity = IdentityAt(kHostilePlace), .chunk_bytes = kChunkBytes, .repeats_names = repeats_names};
   return AssembleShard(header, std::string(3 * kBlock, '\0'), index);
 }
 
@@ -269,6 +270,46 @@ std::vector<HostileCase> HostileEntries() {
   };
 }
 
+// Entries of one name. Two boxes of a tensor, as `change` leaves them.
+std::vector<HostileCase> HostileBoxes() {
+  using enum absl::StatusCode;
+  const auto boxes = [](const std::function<void(EntrySpec&)>& change, bool repeats_names = true) {
+    ShardIndex index = Sound();
+    for (int64_t i = 0; i < 2; ++i) {
+      index.entries[i].spec = {.name = "w\n",
+                               .dtype = Dtype::kUint8,
+                               .shape = {4196},
+                               .box_offset = {4096 * i},
+                               .box_extent = {i == 0 ? 4096 : 100}};
+    }
+    change(index.entries[1].spec);
+    return ShardWith(EncodeShardIndex(index), repeats_names);
+  };
+  const std::string again = "expected one that no other entry has, or another box of its tensor, found 'w\\n' again: ";
+  return {
+      {"name-boxes_of_version_1.tmk", kDataLoss, "expected one that no other entry has, found 'w\\n' again",
+       boxes([](EntrySpec&) {}, /*repeats_names=*/false)},
+      {"name-boxes_of_none.tmk", kDataLoss,
+       "expected one that several have, as version 2 of the header says, found none",
+       boxes([](EntrySpec& spec) { spec.name = "v"; })},
+      {"overlap-boxes.tmk", kDataLoss, again + "its box [4095:4195] overlaps with [0:4096] of entry 0",
+       boxes([](EntrySpec& spec) { spec.box_offset = {4095}; })},
+      {"overlap-box_and_whole.tmk", kDataLoss, again + "another entry has the same name",
+       boxes([](EntrySpec& spec) { spec = Bytes(spec.name, 100); })},
+      {"name-boxes_of_other_shapes.tmk", kDataLoss,
+       again + "it is uint8 [4197], and entry 0 of that name is uint8 [4196]",
+       boxes([](EntrySpec& spec) { spec.shape = {4197}; })},
+      {"name-boxes_of_other_dimensions.tmk", kDataLoss, again + "it is uint8 [4196, 1], and entry 0",
+       boxes([](EntrySpec& spec) {
+         spec.shape.push_back(1);
+         spec.box_offset.push_back(0);
+         spec.box_extent.push_back(1);
+       })},
+      {"name-boxes_of_text.tmk", kDataLoss, again + "another entry has the same name",
+       boxes([](EntrySpec& spec) { spec.kind = EntryKind::kString; })},
+  };
+}
+
 // Keys of metrics and properties; the library writes those of a map, which are right.
 std::vector<HostileCase> HostileKeys() {
   using enum absl::StatusCode;
@@ -332,7 +373,7 @@ std::vector<HostileCase> HostileDeltas() {
 
 std::vector<HostileCase> HostileIndices() {
   std::vector<HostileCase> cases = HostileCounts();
-  for (const auto& more : {HostileChunkRecords(), HostileEntries(), HostileKeys(), HostileDeltas()}) {
+  for (const auto& more : {HostileChunkRecords(), HostileEntries(), HostileBoxes(), HostileKeys(), HostileDeltas()}) {
     cases.insert(cases.end(), more.begin(), more.end());
   }
   return cases;

@@ -60,7 +60,7 @@ std::vector<HostileCase> HostileFrames() {
   return {
       {"header-magic.tmk", kDataLoss, "magic at byte 0: expected 'TMKSHARD'", head(0, '\x1b')},
       {"header-version_zero.tmk", kDataLoss, "version at byte 8: expected 1, found 0", head(8, uint32_t{0})},
-      {"header-version_newer.tmk", kUnimplemented, "found 2: written by a newer version", head(8, uint32_t{2})},
+      {"header-version_newer.tmk", kUnimplemented, "found 3: written by a newer version", head(8, uint32_t{3})},
       {"overflow-version.tmk", kUnimplemented, "found 4294967295", head(8, ~uint32_t{0})},
       {"header-byte_order.tmk", kDataLoss, "byte order at byte 12", head(12, uint32_t{0x04030201})},
       {"header-other_store.tmk", kDataLoss, "shard header: expected store a0a0", head(16, uint64_t{1})},

@@ -16,6 +16,7 @@
 #include "fuzz/journal_image.h"
 #include "fuzz/queue_seeds.h"
 #include "fuzz/rank_seeds.h"
+#include "fuzz/seed_contents.h"
 #include "fuzz/store_image.h"
 #include "snapshot/exchange/safetensors_header.h"
 #include "snapshot/exchange/safetensors_index.h"
@@ -40,64 +41,13 @@ using storage::ByteWriter;
 
 using Seeds = std::map<std::string, std::string>;  // by TARGET/NAME
 
-constexpr uint32_t kChunkBytes = storage::kChunkBytesMin;
-constexpr size_t kFieldsOffset = 16;  // of header and footer, behind magic, version and byte order
-
-// Numbers as weights have them, near enough: random signs and mantissas, few exponents.
-std::string Floats(size_t count) {
-  std::string bytes;
-  uint32_t random = 1;
-  for (size_t i = 0; i < count; ++i) {
-    random = random * 1664525 + 1013904223;
-    const float value = static_cast<float>(static_cast<int32_t>(random)) / 4e9F;
-    bytes.append(reinterpret_cast<const char*>(&value), sizeof(value));
-  }
-  return bytes;
-}
-
-// A shard's contents as its index has them.
-struct Contents {
-  std::string data;
-  storage::ShardIndex index;
-
-  void Add(EntrySpec spec, std::string_view raw, uint8_t float_bytes, bool compress) {
-    storage::ShardEntry entry{.spec = std::move(spec)};
-    if (!raw.empty()) entry.first_chunk = index.chunks.size();
-    for (; !raw.empty(); raw.remove_prefix(std::min<size_t>(raw.size(), kChunkBytes)), ++entry.chunk_count) {
-      const auto part = AsBytes(raw.substr(0, kChunkBytes));
-      storage::ChunkRecord record{.digest = storage::DigestOf(part)};
-      std::vector<std::byte> buffer;
-      const auto stored = storage::ChunkEncoder().Encode(part, float_bytes, compress, &buffer, &record);
-      record.offset = storage::kShardBlockBytes + data.size();
-      data.append(reinterpret_cast<const char*>(stored.data()), stored.size());
-      index.chunks.push_back(record);
-    }
-    index.entries.push_back(std::move(entry));
-  }
-};
-
-Contents Mixed() {
-  Contents contents;
-  contents.Add({.name = "weight", .dtype = Dtype::kFloat32, .shape = {1500, 1}}, Floats(1500), 4, true);
-  contents.index.entries.push_back(contents.index.entries[0]);
-  contents.index.entries.back().spec.name = "tied";
-  contents.Add({.name = "zeros", .dtype = Dtype::kUint8, .shape = {3000}}, std::string(3000, '\0'), 0, true);
-  contents.Add({.name = "part", .dtype = Dtype::kInt16, .shape = {4, 4}, .box_offset = {2, 0}, .box_extent = {2, 4}},
-               "0123456789abcdef", 0, false);
-  contents.Add({.name = "none", .dtype = Dtype::kFloat64, .shape = {0}}, "", 8, false);
-  contents.Add({.name = "text", .kind = EntryKind::kString, .dtype = Dtype::kUint8, .shape = {5}}, "hello", 0, false);
-  contents.Add({.name = "epoch", .kind = EntryKind::kInt64, .dtype = Dtype::kInt64}, "\1\2\3\4\5\6\7\10", 0, false);
-  contents.index.created_unix_ns = 1'700'000'000'000'000'000;
-  contents.index.blocked_ns = 1'000'000;
-  contents.index.metrics = {{"loss", 0.5}, {"accuracy", 0.25}};
-  contents.index.properties = {{"io", "threads"}, {"companions", "ema\n"}};
-  contents.index.user_metadata = R"({"run": "a", "tags": [1, {"b": null}]})";
-  return contents;
-}
+constexpr uint32_t kChunkBytes = kSeedChunkBytes;
+constexpr uint8_t kRepeatedNames = 128;  // a shape (SetShape): the smallest chunks
+constexpr size_t kFieldsOffset = 16;     // of header and footer, behind magic, version and byte order
 
 // As it refers to chunks in the shard of the step before.
 storage::ShardIndex Referring(uint8_t place) {
-  storage::ShardIndex index = Mixed().index;
+  storage::ShardIndex index = MixedContents().index;
   const storage::ShardIdentity other = IdentityAt(place);
   index.files = {{.step = other.step, .attempt = other.attempt, .rank = other.rank, .world_size = other.world_size}};
   for (storage::ChunkRecord& chunk : index.chunks) chunk.file = 1;
@@ -123,6 +73,8 @@ std::string DeltaTo(uint8_t place, const storage::ShardIndex& base) {
 void AddShardSeeds(Seeds& seeds) {
   const auto fields = [](const std::string& block, size_t size) { return block.substr(kFieldsOffset, size); };
   const storage::ShardHeader header{.identity = IdentityAt(1), .chunk_bytes = kChunkBytes};
+  const storage::ShardHeader of_boxes{.identity = IdentityAt(1), .chunk_bytes = kChunkBytes, .repeats_names = true};
+  seeds["shard_block/header_2"] = std::string(1, '\4') + fields(EncodeShardHeader(of_boxes), 60);
   seeds["shard_block/header"] = std::string(1, '\0') + fields(EncodeShardHeader(header), 60);
   const storage::ShardFooter footer{.file_bytes = 16384, .index_offset = 8192, .index_bytes = 100};
   ByteWriter out;
@@ -137,8 +89,11 @@ void AddShardSeeds(Seeds& seeds) {
     seed.Put<uint16_t>(15);
     return std::move(seed).Take() + index;
   };
-  const std::string mixed = EncodeShardIndex(Mixed().index);
-  seeds["shard_index/delta"] = index_seed(DeltaTo(0, Mixed().index) + mixed);
+  const std::string mixed = EncodeShardIndex(MixedContents().index);
+  seeds["shard_index/delta"] = index_seed(DeltaTo(0, MixedContents().index) + mixed);
+  std::string boxes = index_seed(EncodeShardIndex(BoxesContents().index));
+  boxes[0] = static_cast<char>(kRepeatedNames);
+  seeds["shard_index/boxes"] = boxes;
   seeds["shard_index/empty"] = index_seed(EncodeShardIndex(storage::ShardIndex()));
   seeds["shard_index/mixed"] = index_seed(mixed);
   seeds["shard_index/referring"] = index_seed(EncodeShardIndex(Referring(0)));
@@ -283,9 +238,10 @@ std::string File(FileKind kind, uint8_t place, std::string_view bytes) {
   return std::move(out).Take() + std::string(bytes);
 }
 
-std::string Shard(uint8_t place, std::string_view data, const std::string& index) {
+// `shape`: see SetShape.
+std::string Shard(uint8_t place, std::string_view data, const std::string& index, uint8_t shape = 0) {
   ByteWriter out;
-  out.Put<uint8_t>(0);
+  out.Put<uint8_t>(shape);
   out.Put<uint16_t>(static_cast<uint16_t>(data.size()));
   out.PutText(data);
   return File(FileKind::kShard, place, std::move(out).Take() + index);
@@ -300,11 +256,13 @@ std::string Named(FileKind kind, uint8_t place, std::string_view name, std::stri
 }
 
 void AddStoreSeeds(const std::string& target, Seeds& seeds) {
-  const Contents mixed = Mixed();
+  const SeedContents mixed = MixedContents();
   const std::string sound = Shard(0, mixed.data, mixed.index);
   seeds[target + "/one_step"] = sound;
   seeds[target + "/two_steps"] = sound + Shard(1, "", Referring(0));
   seeds[target + "/delta"] = sound + Shard(1, mixed.data, DeltaTo(0, mixed.index));
+  const SeedContents boxes = BoxesContents();
+  seeds[target + "/boxes"] = Shard(0, boxes.data, EncodeShardIndex(boxes.index), kRepeatedNames);
   seeds[target + "/two_ranks"] = Shard(64, mixed.data, mixed.index) + Shard(192, mixed.data, mixed.index);
   seeds[target + "/reports"] = sound + File(FileKind::kReport, 0, ReportBody(Report(0, Evaluation::Outcome::kDone))) +
                                File(FileKind::kInboxReport, 0, ReportBody(Report(0, Evaluation::Outcome::kFailed)));
@@ -350,7 +308,7 @@ storage::Fact Committed(uint8_t place, std::string_view data, const storage::Sha
 // Of a store with a journal.
 void AddJournalStoreSeeds(const std::string& target, Seeds& seeds) {
   constexpr uint8_t kFirst = 32, kSecond = 33;
-  const Contents mixed = Mixed();
+  const SeedContents mixed = MixedContents();
   const storage::ShardIndex referring = Referring(kFirst);
   const std::string attempt = storage::ToHex(IdentityAt(kFirst).attempt.bytes);
   const std::string id(32, 'c');

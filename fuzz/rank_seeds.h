@@ -8,7 +8,7 @@
 
 namespace tidemark::fuzz {
 
-// Rounds with every change of what is registered, and random ones. By "io_queue/NAME".
+// By "rank_statement/NAME".
 std::map<std::string, std::string> RankSeeds();
 
 }  // namespace tidemark::fuzz

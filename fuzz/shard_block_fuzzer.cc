@@ -15,13 +15,15 @@ using storage::kShardBlockBytes;
 
 constexpr uint8_t kFooter = 1;
 constexpr uint8_t kAsItIs = 2;
+constexpr uint8_t kRepeatsNames = 4;  // of a header: it has version 2
 
 constexpr size_t kFieldsOffset = 16;  // behind magic, version and byte order
 constexpr size_t kChecksumOffset = kShardBlockBytes - sizeof(uint64_t);
 
 std::string MakeBlock(uint8_t flags, std::string_view fields) {
   if (flags & kAsItIs) return std::string(fields);
-  std::string block = flags & kFooter ? storage::EncodeShardFooter({}) : storage::EncodeShardHeader({});
+  const storage::ShardHeader header{.repeats_names = (flags & kRepeatsNames) != 0};
+  std::string block = flags & kFooter ? storage::EncodeShardFooter({}) : storage::EncodeShardHeader(header);
   fields = fields.substr(0, kChecksumOffset - kFieldsOffset);
   block.replace(kFieldsOffset, fields.size(), fields);
   const uint64_t checksum = storage::ChecksumOf(AsBytes(block).first(kChecksumOffset));

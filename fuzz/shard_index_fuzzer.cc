@@ -1,11 +1,15 @@
 // A shard's index, with a digest that is always right. The first bytes of the input are what header and footer would
-// say: the size of chunks, where the index begins, and whether the shard names itself in its list of files. A delta is
-// followed by the whole index of its base.
+// say: the size of chunks, whether names are repeated (SetShape), where the index begins, and whether the shard names
+// itself in its list of files. A delta is followed by the whole index of its base.
 
+#include <algorithm>
+#include <map>
 #include <string>
+#include <string_view>
 
 #include "fuzz/allocation_count.h"
 #include "fuzz/fuzzing.h"
+#include "fuzz/store_image.h"
 #include "storage/shard/shard_format.h"
 #include "storage/shard/shard_index_layout.h"
 
@@ -42,6 +46,36 @@ absl::StatusOr<storage::ShardIndex> DecodeDelta(std::string_view bytes, const st
   return index;
 }
 
+bool Overlap(const EntrySpec& a, const EntrySpec& b) {
+  for (size_t d = 0; d < a.shape.size(); ++d) {
+    const int64_t begin = std::max(a.box_offset[d], b.box_offset[d]);
+    if (begin >= std::min(a.box_offset[d] + a.box_extent[d], b.box_offset[d] + b.box_extent[d])) return false;
+  }
+  return true;
+}
+
+// Holds the entries against each other, the first ones each against each.
+void CheckNames(const storage::ShardIndex& index, bool repeats_names) {
+  constexpr size_t kComparedMax = 200;
+  bool repeats = false;
+  std::map<std::string_view, size_t> first;
+  for (size_t i = 0; i < index.entries.size(); ++i) {
+    const EntrySpec& spec = index.entries[i].spec;
+    const auto [place, is_new] = first.emplace(spec.name, i);
+    if (is_new) continue;
+    repeats = true;
+    const EntrySpec& other = index.entries[place->second].spec;
+    Require(spec.kind == EntryKind::kTensor && other.kind == EntryKind::kTensor && !spec.whole() && !other.whole(),
+            "a name is that of several entries which are no boxes of a tensor");
+    Require(spec.dtype == other.dtype && spec.shape == other.shape, "boxes of different tensors have one name");
+    for (size_t k = 0; k < std::min(i, kComparedMax); ++k) {
+      const EntrySpec& earlier = index.entries[k].spec;
+      if (earlier.name == spec.name) Require(!Overlap(earlier, spec), "boxes of one tensor overlap");
+    }
+  }
+  Require(repeats == repeats_names, "names are repeated, and the header says otherwise");
+}
+
 }  // namespace
 }  // namespace tidemark::fuzz
 
@@ -51,7 +85,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const tidemark::fuzz::AllocationBudget budget(size);
   fuzz::FuzzInput in(data, size);
   storage::ShardHeader header;
-  header.chunk_bytes = storage::kChunkBytesMin * (1 + in.Take<uint8_t>());
+  fuzz::SetShape(in.Take<uint8_t>(), &header);
   const uint64_t index_offset = storage::kShardBlockBytes * (uint64_t{1} + in.Take<uint16_t>());
   const std::string_view bytes = in.TakeRest();
   const storage::ShardFooter footer = fuzz::FooterOf(bytes, index_offset);
@@ -62,6 +96,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
             "an index is refused for another reason than damage");
     return 0;
   }
+  fuzz::CheckNames(*index, header.repeats_names);
   // An index says everything in one way only.
   if (!footer.index_is_delta) {
     Require(EncodeShardIndex(*index) == bytes, "an index is not what it encodes to");

@@ -114,7 +114,7 @@ class StoreMaker {
   void MakeShard(const storage::ShardIdentity& identity, std::string_view bytes) const {
     FuzzInput in(bytes);
     storage::ShardHeader header{.identity = identity};
-    header.chunk_bytes = storage::kChunkBytesMin * (1 + in.Take<uint8_t>());
+    SetShape(in.Take<uint8_t>(), &header);
     const std::string_view data = in.TakeText(in.Take<uint16_t>());
     WriteFile(ShardPath(identity), AssembleShard(header, data, in.TakeRest()));
   }
@@ -172,6 +172,11 @@ storage::ShardIdentity IdentityAt(uint8_t place) {
   identity.world_size = (place & 64) != 0 ? 2 : 1;
   identity.rank = (place & 128) != 0 ? identity.world_size - 1 : 0;
   return identity;
+}
+
+void SetShape(uint8_t byte, storage::ShardHeader* header) {
+  header->chunk_bytes = storage::kChunkBytesMin * (1 + byte % 128);
+  header->repeats_names = byte >= 128;
 }
 
 std::string AssembleShard(const storage::ShardHeader& header, std::string_view data, std::string_view index) {

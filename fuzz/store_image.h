@@ -21,7 +21,7 @@ namespace tidemark::fuzz {
 
 enum class FileKind : uint8_t {
   kIdentity = 0,     // store.json as it is; without one it is right
-  kShard = 1,        // u8 size of chunks, u16 bytes of chunks, chunks, index
+  kShard = 1,        // u8 size of chunks (SetShape), u16 bytes of chunks, chunks, index
   kWholeShard = 2,   // the file as it is
   kReport = 3,       // a report without its check, by the evaluator "e"
   kInboxReport = 4,  // the same, in inbox/
@@ -37,6 +37,9 @@ inline constexpr uint8_t kFileKinds = 12;
 
 // Of the shard at that place. Its attempt is of the first epoch of a journal if `place` & 32, else of the first format.
 storage::ShardIdentity IdentityAt(uint8_t place);
+
+// What one byte of an input says of a shard: the size of chunks and, if it is 128 or more, that names are repeated.
+void SetShape(uint8_t byte, storage::ShardHeader* header);
 
 // The bytes of a shard from its parts; `data` lies behind the header. Index offset, sizes and digests are right, and
 // the footer says whether the index is a delta.

@@ -2,13 +2,14 @@
 
 #include <atomic>
 #include <cstring>
+#include <optional>
 #include <string_view>
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "fmt/format.h"
 #include "snapshot/guarded.h"
-#include "storage/shard/name_table.h"
+#include "storage/shard/entry_names.h"
 
 namespace tidemark {
 namespace {
@@ -151,12 +152,14 @@ absl::Status State::Refresh() {
   }
   if (absl::Status status = SaveObjects(); !status.ok()) return status;
   if (validated_version_ == structure_version_) return absl::OkStatus();
-  storage::NameSet names;
-  names.reserve(entries_.size());
-  for (const Entry& entry : entries_) {
-    if (!names.insert(entry.spec.name).second) {
-      return absl::InvalidArgumentError(fmt::format("entry '{}' was added twice", entry.spec.name));
-    }
+  storage::EntryNames names;
+  names.Reserve(entries_.size());
+  for (const Entry& entry : entries_) names.Add(entry.spec.name);
+  const auto spec_of = [&](size_t entry) -> const EntrySpec& { return entries_[entry].spec; };
+  if (const std::optional<storage::NameConflict> conflict = names.FindConflict(spec_of)) {
+    const std::string& name = spec_of(conflict->entry).name;
+    return absl::InvalidArgumentError(conflict->is_of_boxes ? fmt::format("entry '{}': {}", name, conflict->why)
+                                                            : fmt::format("entry '{}' was added twice", name));
   }
   validated_version_ = structure_version_;
   return absl::OkStatus();

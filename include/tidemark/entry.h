@@ -92,7 +92,7 @@ std::string_view EntryKindName(EntryKind kind);
 
 // One named item of a state, and the part of it that this rank holds.
 struct EntrySpec {
-  // Fully qualified and unique in the state: "model.layers.0.weight". 1 to kNameBytesMax bytes of UTF-8.
+  // "model.layers.0.weight": 1 to kNameBytesMax bytes of UTF-8; unique but for boxes of one tensor that do not overlap.
   std::string name;
   EntryKind kind = EntryKind::kTensor;
   Dtype dtype = Dtype::kUint8;

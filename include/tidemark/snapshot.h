@@ -36,7 +36,7 @@ class Snapshot {
   // costs what holding the snapshot costs.
   virtual std::shared_ptr<const void> memory() const = 0;
 
-  // The index of the entry of that name.
+  // The index of the entry of that name; of several boxes of one tensor, that of the first.
   virtual std::optional<size_t> Find(std::string_view name) const = 0;
 
   // Given with the save.

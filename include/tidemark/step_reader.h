@@ -72,9 +72,9 @@ struct StepContents {
   std::map<std::string, std::string> properties;
 };
 
-// What the entries of a step that several ranks saved are.
+// What the entries are of a step that several ranks saved, or of which a rank saved several boxes of one tensor.
 enum class StepView {
-  kParts,   // each rank's part of an entry, one after the other
+  kParts,   // each rank's part or parts of an entry, one after the other
   kWholes,  // a tensor is made of all ranks' parts; any other value is the lowest rank's
 };
 

@@ -143,8 +143,8 @@ class StoreReader {
   absl::StatusOr<RestoreReport> Restore(const StepSelector& step, State& state, const RestoreOptions& options = {});
 
   // Reads the entries of the selected step whose names match one of these patterns ('*' any run of characters, '?'
-  // one), each chunk checked, into memory of their own. Empty: all entries, except those of companions. If several
-  // ranks saved the step, a tensor is made of their parts, and any other value is the lowest rank's. Refresh, lease and
+  // one), each chunk checked, into memory of their own. Empty: all entries, except those of companions. A tensor
+  // that was saved in parts is made of all of them, and any other value is the lowest rank's. Refresh, lease and
   // damaged steps are as in Restore.
   //   kNotFound: no step is selected.
   //   kInvalidArgument: a pattern matches no entry.
@@ -171,7 +171,7 @@ class StoreReader {
   // Holds the step's shards open, to read several entries. Errors as of Contents.
   absl::StatusOr<std::unique_ptr<StepReader>> OpenStep(int64_t step, StepView view = StepView::kParts) const;
 
-  // The bytes of one entry, checked. Of a step that several ranks saved it is the whole, made of their parts: see
+  // The bytes of one entry, checked. If it was saved in parts, it is the whole, made of all of them: see
   // StepReader::ReadBox, also for the errors. kNotFound: no such step or entry, or a file is gone. kDataLoss: damaged.
   // This takes no lease, so a trainer may delete the step meanwhile, with either error. Refresh and FindStep then show
   // that.

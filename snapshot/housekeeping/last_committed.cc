@@ -113,6 +113,7 @@ std::shared_ptr<const storage::ReusableShard> LastCommitted::Read() const {
   const storage::ShardReader& shard = *attempt->shards.front();
   storage::ReusableShard reusable{.identity = shard.header().identity,
                                   .chunk_bytes = shard.header().chunk_bytes,
+                                  .repeats_names = shard.header().repeats_names,
                                   .index = shard.index(),
                                   .index_base = shard.index_base()};
   reusable.files.push_back({.bytes = shard.footer().file_bytes, .sequence = reusable.identity.sequence});

@@ -1,10 +1,11 @@
 #include "snapshot/restore/box_plan.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "fmt/format.h"
-#include "fmt/ranges.h"
+#include "storage/shard/entry_names.h"
 
 namespace tidemark {
 namespace {
@@ -12,9 +13,25 @@ namespace {
 // Boxes that overlap without end would cut a tensor into as many parts as it has elements.
 constexpr size_t kPartsMin = 1024;
 constexpr size_t kPartsOfBoxMax = 64;
+// How often a box that is left to cover is compared with a stored one. Of a grid of n boxes it is 2 n times.
+constexpr uint64_t kComparisonsMin = 1 << 22;
+constexpr uint64_t kComparisonsOfBoxMax = 256;
 
 bool IsEmpty(const Box& box) {
   return std::ranges::any_of(box.extent, [](int64_t extent) { return extent <= 0; });
+}
+
+bool DoOverlap(const Box& a, const Box& b) {
+  for (size_t d = 0; d < a.extent.size(); ++d) {
+    const int64_t begin = std::max(a.offset[d], b.offset[d]);
+    if (begin >= std::min(a.offset[d] + a.extent[d], b.offset[d] + b.extent[d])) return false;
+  }
+  return true;
+}
+
+// Whether all of `box` is before the first index that `next` has of the first dimension.
+bool IsBefore(const Box& box, const Box& next) {
+  return !box.extent.empty() && box.offset.front() + box.extent.front() <= next.offset.front();
 }
 
 // Appends boxes that together are `box` without `taken`. Precondition: `taken` is a part of `box`.
@@ -84,13 +101,7 @@ Box HeldBox(const EntrySpec& spec) {
   return spec.whole() ? WholeBox(spec.shape) : Box{.offset = spec.box_offset, .extent = spec.box_extent};
 }
 
-std::string DescribeBox(const Box& box) {
-  std::vector<std::string> ranges;
-  for (size_t d = 0; d < box.extent.size(); ++d) {
-    ranges.push_back(fmt::format("{}:{}", box.offset[d], box.offset[d] + box.extent[d]));
-  }
-  return fmt::format("[{}]", fmt::join(ranges, ", "));
-}
+std::string DescribeBox(const Box& box) { return storage::DescribeBox(box.offset, box.extent); }
 
 std::optional<Box> Overlap(const Box& a, const Box& b) {
   Box both = a;
@@ -108,13 +119,25 @@ absl::StatusOr<BoxPlan> PlanBox(const Box& wanted, std::span<const Box> stored) 
   // Sorted by their corners. Then what is left to cover stays few boxes if the stored boxes are a grid.
   std::vector<size_t> order;
   for (size_t i = 0; i < stored.size(); ++i) {
-    if (Overlap(wanted, stored[i])) order.push_back(i);
+    if (DoOverlap(wanted, stored[i])) order.push_back(i);
   }
   std::ranges::stable_sort(order, [&](size_t a, size_t b) { return stored[a].offset < stored[b].offset; });
   std::vector<Box> left = {wanted};
+  uint64_t comparisons = 0;
+  const auto cut_too_often = [&] {
+    return absl::ResourceExhaustedError(
+        fmt::format("{} boxes cut {} into too many parts", stored.size(), DescribeBox(wanted)));
+  };
   for (const size_t source : order) {
     std::vector<Box> next;
+    comparisons += left.size();
+    if (comparisons > kComparisonsMin + kComparisonsOfBoxMax * stored.size()) return cut_too_often();
     for (Box& box : left) {
+      // The boxes that are still to come begin where this one does, or behind it.
+      if (IsBefore(box, stored[source])) {
+        plan.missing.push_back(std::move(box));
+        continue;
+      }
       std::optional<Box> both = Overlap(box, stored[source]);
       if (!both) {
         next.push_back(std::move(box));
@@ -125,12 +148,11 @@ absl::StatusOr<BoxPlan> PlanBox(const Box& wanted, std::span<const Box> stored) 
     }
     left = std::move(next);
     if (left.empty()) break;
-    if (plan.parts.size() + left.size() > kPartsMin + kPartsOfBoxMax * stored.size()) {
-      return absl::ResourceExhaustedError(
-          fmt::format("{} boxes cut {} into too many parts", stored.size(), DescribeBox(wanted)));
+    if (plan.parts.size() + plan.missing.size() + left.size() > kPartsMin + kPartsOfBoxMax * stored.size()) {
+      return cut_too_often();
     }
   }
-  plan.missing = std::move(left);
+  std::ranges::move(left, std::back_inserter(plan.missing));
   return plan;
 }
 

@@ -27,8 +27,8 @@ class WindowedStep {
   virtual absl::Status Read(std::span<const StepReader::Window> windows) const = 0;
 };
 
-// Where the parts of one entry are: of a tensor those of all ranks, of any other value that of the lowest rank. Parts
-// may overlap. Then an element is read from one of them.
+// Where the parts of one entry are: of a tensor those of all ranks, of any other value that of the lowest rank. Those
+// of different ranks may overlap. Then an element is read from one of them.
 struct EntryParts {
   EntrySpec spec;              // of the whole
   uint64_t bytes = 0;          // of the whole

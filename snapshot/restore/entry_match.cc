@@ -31,6 +31,7 @@ std::string Difference(const EntrySpec& saved, const EntrySpec& wanted) {
     return fmt::format("shape: checkpoint has [{}], state has [{}]", fmt::join(saved.shape, ", "),
                        fmt::join(wanted.shape, ", "));
   }
+  if (!wanted.whole()) return "the state holds only a part of it";
   if (!saved.whole()) return "the checkpoint holds only a part of it";
   return "";
 }
@@ -128,6 +129,8 @@ absl::StatusOr<EntryMatch> MatchEntries(const storage::ShardIndex& index, const 
   by_name.reserve(saved.size());
   for (size_t i = 0; i < saved.size(); ++i) {
     if (replaced[i] || by_name.emplace(saved[i].name, i).second) continue;
+    // Boxes of one tensor, of which the state can take none.
+    if (index.entries[by_name[saved[i].name]].spec.name == index.entries[i].spec.name) continue;
     differences.push_back(fmt::format("renamed twice: '{}' stands for '{}' and '{}'", saved[i].name,
                                       index.entries[by_name[saved[i].name]].spec.name, index.entries[i].spec.name));
   }

@@ -15,7 +15,7 @@
 namespace tidemark {
 namespace {
 
-// The entries of a step that one rank saved.
+// The entries of a step that one rank saved, each as a whole.
 class ShardEntries final : public SavedEntries {
  public:
   ShardEntries(std::unique_ptr<storage::ShardReader> shard, const storage::ShardReadOptions& options)
@@ -34,7 +34,7 @@ class ShardEntries final : public SavedEntries {
   const storage::ShardReadOptions options_;
 };
 
-// The entries of a step that several ranks saved.
+// The entries of a step that was saved in parts.
 class JoinedEntries final : public SavedEntries {
  public:
   JoinedEntries(storage::Attempt attempt, const storage::ShardReadOptions& options)
@@ -86,8 +86,8 @@ class JoinedEntries final : public SavedEntries {
 bool SavedEntries::AreSame(size_t one, size_t other) const { return HaveSameBytes(index(), one, other); }
 
 std::unique_ptr<SavedEntries> EntriesOf(storage::Attempt attempt, const storage::ShardReadOptions& options) {
-  if (attempt.shards.size() == 1) return std::make_unique<ShardEntries>(std::move(attempt.shards.front()), options);
-  return std::make_unique<JoinedEntries>(std::move(attempt), options);
+  if (HasParts(attempt.shards)) return std::make_unique<JoinedEntries>(std::move(attempt), options);
+  return std::make_unique<ShardEntries>(std::move(attempt.shards.front()), options);
 }
 
 }  // namespace tidemark

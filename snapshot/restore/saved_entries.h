@@ -1,4 +1,4 @@
-// The entries of a step as a restore reads them: wholes, however many ranks have saved the step.
+// The entries of a step as a restore reads them: wholes, however many ranks have saved the step, and in how many boxes.
 
 #ifndef TIDEMARK_SNAPSHOT_RESTORE_SAVED_ENTRIES_H_
 #define TIDEMARK_SNAPSHOT_RESTORE_SAVED_ENTRIES_H_
@@ -20,9 +20,10 @@ namespace tidemark {
 // Immutable and thread-safe.
 class SavedEntries : public SavedBytes {
  public:
-  // What is saved: names and shapes of wholes, metrics, metadata and properties. If several ranks saved the step, a
-  // tensor is made of all their parts, and values, metrics and metadata are the lowest rank's; no entry is tied, and
-  // each has one made-up chunk, whose digest is that of all of its parts.
+  // What is saved: names and shapes of wholes, metrics, metadata and properties. If several ranks saved the step, or
+  // one rank saved several boxes of a tensor (HasParts), a tensor is made of all parts, and values, metrics and
+  // metadata are the lowest rank's; no entry is tied, and each has one made-up chunk, whose digest is that of all of
+  // its parts.
   virtual const storage::ShardIndex& index() const = 0;
 
   virtual uint64_t RawBytes(size_t entry) const = 0;

@@ -46,7 +46,7 @@ const EntryParts* StepReader::Impl::Find(std::string_view name) const {
 }
 
 void StepReader::Impl::Join() {
-  if (step->shards.size() == 1) return;
+  if (!HasParts(step->shards)) return;
   parts_ = JoinEntries(step->contents);
   joined_ = {.info = step->contents.info,
              .shards = step->contents.shards,

@@ -186,7 +186,7 @@ absl::StatusOr<std::vector<std::byte>> StoreReader::Impl::ReadEntry(int64_t step
                                                                     std::optional<EntryWindow> window) const {
   absl::StatusOr<storage::Attempt> attempt = OpenStep(step);
   if (!attempt.ok()) return attempt.status();
-  if (attempt->shards.size() == 1) {
+  if (!HasParts(attempt->shards)) {
     const storage::ShardReader& shard = *attempt->shards.front();
     const std::vector<storage::ShardEntry>& entries = shard.index().entries;
     const auto found =

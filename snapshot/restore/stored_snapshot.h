@@ -25,9 +25,9 @@ enum class CompanionEntries {
 // Reads the entries whose names match a pattern, or all if there is none, from the attempt that `record` names, each
 // chunk verified, into memory of their own; no chunk of another entry is looked at. Nothing of the source is used
 // afterwards. The entries are in the order in which they were saved; metrics and metadata are what was given with the
-// save. If several ranks saved the step, the entries are the wholes (see EntryParts), metrics and metadata are the
-// lowest rank's, and no entry is tied. With `half`, memory for a batch of the entries as they were is taken beside what
-// the result needs.
+// save. If the step was saved in parts (HasParts), the entries are the wholes (see EntryParts), metrics and metadata
+// are the lowest rank's, and no entry is tied. With `half`, memory for a batch of the entries as they were is taken
+// beside what the result needs.
 //
 // kInvalidArgument: a pattern matches no entry. kNotFound: a file is gone. kDataLoss: one is damaged, or is not what
 // was committed. kResourceExhausted: no memory. Else: a device could not be read, and nothing is known of

@@ -52,6 +52,11 @@ std::vector<ReferencedShard> ReferencesOf(const std::vector<std::unique_ptr<stor
 
 }  // namespace
 
+bool HasParts(std::span<const std::unique_ptr<storage::ShardReader>> shards) {
+  return shards.size() > 1 ||
+         std::ranges::any_of(shards, [](const auto& shard) { return shard->header().repeats_names; });
+}
+
 StoredStep::StoredStep(StepInfo info, std::vector<std::unique_ptr<storage::ShardReader>> opened,
                        const storage::ShardReadOptions& options)
     : shards(std::move(opened)), read(options) {

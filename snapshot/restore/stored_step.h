@@ -18,6 +18,10 @@
 
 namespace tidemark {
 
+// Whether entries may be parts of wholes: several ranks have saved the step, or one rank has saved several boxes of a
+// tensor. `shards`: all of the step's.
+bool HasParts(std::span<const std::unique_ptr<storage::ShardReader>> shards);
+
 // Immutable once it is made. Thread-safe.
 struct StoredStep : WindowedStep {
   // `shards`: of all ranks, ascending.

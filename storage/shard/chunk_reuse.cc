@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/hash/hash.h"
 #include "storage/shard/shard_index_layout.h"
 
 namespace tidemark::storage {
@@ -123,15 +124,23 @@ std::vector<ReusableFile> ChunkReuse::FilesBehind(const ReusableFile& self) cons
   return files;
 }
 
-std::span<const ChunkRecord> ChunkReuse::ChunksOf(size_t number, std::string_view name) {
+size_t ChunkReuse::HashOfPlace::operator()(const EntrySpec* entry) const {
+  return absl::HashOf(entry->name, entry->box_offset, entry->box_extent);
+}
+
+bool ChunkReuse::SamePlace::operator()(const EntrySpec* a, const EntrySpec* b) const {
+  return a->name == b->name && a->box_offset == b->box_offset && a->box_extent == b->box_extent;
+}
+
+std::span<const ChunkRecord> ChunkReuse::ChunksOf(size_t number, const EntrySpec& entry) {
   if (source_ == nullptr) return {};
   const std::vector<ShardEntry>& entries = source_->index.entries;
-  if (number >= entries.size() || entries[number].spec.name != name) {
+  if (number >= entries.size() || !SamePlace()(&entries[number].spec, &entry)) {
     if (entries_.empty()) {
       entries_.reserve(entries.size());
-      for (size_t i = 0; i < entries.size(); ++i) entries_.emplace(entries[i].spec.name, i);
+      for (size_t i = 0; i < entries.size(); ++i) entries_.emplace(&entries[i].spec, i);
     }
-    const auto found = entries_.find(name);
+    const auto found = entries_.find(&entry);
     if (found == entries_.end()) return {};
     number = found->second;
   }
@@ -164,8 +173,8 @@ ChunkRecord ChunkReuse::Refer(const ChunkRecord& chunk) {
   return Named(chunk);
 }
 
-IndexBase ChunkReuse::ChooseBase(const ShardIndex& index) {
-  if (base_ == nullptr) return {};
+IndexBase ChunkReuse::ChooseBase(const ShardIndex& index, bool repeats_names) {
+  if (base_ == nullptr || source_->repeats_names != repeats_names) return {};
   const ShardIndex& before = source_->index;
   const IndexBase& known = source_->index_base;
   if (index.chunks.size() != before.chunks.size() || index.entries.size() != before.entries.size()) return {};

@@ -7,11 +7,10 @@
 #include <cstdint>
 #include <map>
 #include <span>
-#include <string_view>
 #include <tuple>
+#include <unordered_map>
 #include <vector>
 
-#include "storage/shard/name_table.h"
 #include "storage/shard/shard_format.h"
 #include "storage/shard/shard_writer.h"
 
@@ -39,9 +38,9 @@ class ChunkReuse {
   // Null where nothing can be referred to.
   const ReusableShard* source() const { return source_; }
 
-  // The chunks of the source's entry of that name; empty if there is none. `number` is the entry's in the new shard:
-  // where two saves have the same entries, the source's has the same.
-  std::span<const ChunkRecord> ChunksOf(size_t number, std::string_view name);
+  // The chunks of the source's entry of that name and box; empty if there is none. `number` is the entry's in the new
+  // shard: where two saves have the same entries, the source's has the same.
+  std::span<const ChunkRecord> ChunksOf(size_t number, const EntrySpec& entry);
 
   // Whether the new shard can refer to the chunk. These chunks are written again:
   // - what lies in a file that is older than `saves_max`, and before that, from half of it on, each chunk at an age
@@ -70,13 +69,14 @@ class ChunkReuse {
   // complete but for the base's file, which files() has afterwards. The base is that of the source's index, or the
   // source. The index is stored whole
   // - if it has fewer than kDeltaIndexBytesMin,
-  // - if the shard cannot refer to the base's file, or its chunks or entries have other numbers than those there,
+  // - if the shard cannot refer to the base's file, or its chunks or entries have other numbers than those there, or
+  //   only one of the two has several entries of one name,
   // - if less than half of the base's file would be in use, its index included: no file stays for a small part of it,
   // - once the deltas to the base have taken as many bytes as the whole index. That is taken from the delta's own bytes
   //   and the number of saves since the base, as if each had changed as much. So the first delta takes at most half of
   //   the whole. Where each save changes a share p at random, the indices then take sqrt(2 p) of the whole on average.
   // Called at most once.
-  IndexBase ChooseBase(const ShardIndex& index);
+  IndexBase ChooseBase(const ShardIndex& index, bool repeats_names);
 
   // ReusableShard::files of the new shard, whose own file is `self`.
   std::vector<ReusableFile> FilesBehind(const ReusableFile& self) const;
@@ -113,8 +113,14 @@ class ChunkReuse {
   std::vector<ReusableFile> known_;  // of files_
   uint64_t own_bytes_ = 0;           // stored bytes of the source's chunks in its own file
   uint64_t anew_bytes_ = 0;
-  // Made when the first entry is not where it was.
-  NameMap<size_t> entries_;
+  struct HashOfPlace {
+    size_t operator()(const EntrySpec* entry) const;
+  };
+  struct SamePlace {
+    bool operator()(const EntrySpec* a, const EntrySpec* b) const;
+  };
+  // By name and box. Made when the first entry is not where it was.
+  std::unordered_map<const EntrySpec*, size_t, HashOfPlace, SamePlace> entries_;
 };
 
 }  // namespace tidemark::storage

@@ -83,6 +83,13 @@ absl::StatusOr<ShardIndex> ReadBase(ReferencedShards& base, const ShardHeader& h
     return absl::DataLossError(fmt::format("{}: shard header: chunk bytes: expected {}, found {}", base.path(0),
                                            header.chunk_bytes, base_header->chunk_bytes));
   }
+  if (base_header->repeats_names != header.repeats_names) {
+    const auto version = [](const ShardHeader& of) {
+      return of.repeats_names ? kShardBoxesVersion : kShardFormatVersion;
+    };
+    return absl::DataLossError(fmt::format("{}: shard header: version: expected {}, found {}", base.path(0),
+                                           version(header), version(*base_header)));
+  }
   auto blocks = ReadIndexBlocks(**file, *footer);
   if (!blocks.ok()) return blocks.status();
   auto index = DecodeShardIndex(blocks->span().first(footer->index_bytes), *base_header, *footer);

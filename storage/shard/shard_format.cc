@@ -78,7 +78,7 @@ absl::Status CloseBlock(ByteReader* in) {
 std::string EncodeShardHeader(const ShardHeader& header) {
   ByteWriter out;
   out.PutText(kHeaderMagic);
-  out.Put<uint32_t>(kShardFormatVersion);
+  out.Put<uint32_t>(header.repeats_names ? kShardBoxesVersion : kShardFormatVersion);
   out.Put<uint32_t>(kByteOrderMark);
   out.PutBytes16(header.identity.store.bytes);
   out.PutBytes16(header.identity.attempt.bytes);
@@ -93,10 +93,10 @@ std::string EncodeShardHeader(const ShardHeader& header) {
 absl::StatusOr<ShardHeader> DecodeShardHeader(std::span<const std::byte> bytes) {
   constexpr std::string_view kWhat = "shard header";
   ByteReader in(bytes, kWhat);
-  if (auto version = OpenBlock(bytes, kHeaderMagic, kShardFormatVersion, kWhat, &in); !version.ok()) {
-    return version.status();
-  }
+  const auto version = OpenBlock(bytes, kHeaderMagic, kShardBoxesVersion, kWhat, &in);
+  if (!version.ok()) return version.status();
   ShardHeader header;
+  header.repeats_names = *version == kShardBoxesVersion;
   ShardIdentity& identity = header.identity;
   identity.store.bytes = in.GetBytes16("store id");
   identity.attempt.bytes = in.GetBytes16("attempt");

@@ -33,6 +33,7 @@ namespace tidemark::storage {
 
 inline constexpr uint32_t kShardFormatVersion = 1;
 inline constexpr uint32_t kShardDeltaVersion = 2;  // in the footer of a shard whose index is stored as a delta
+inline constexpr uint32_t kShardBoxesVersion = 2;  // in the header of a shard with several boxes of one tensor
 inline constexpr size_t kShardBlockBytes = 4096;   // size of header and footer, and alignment of the index
 
 // A chunk whose stored size is at least this begins at a multiple of kShardBlockBytes, so that it can be written and
@@ -65,7 +66,8 @@ struct ShardIdentity {
 
 struct ShardHeader {
   ShardIdentity identity;
-  uint32_t chunk_bytes = 0;  // raw bytes of every chunk but the last of each entry; see IsValidChunkBytes
+  uint32_t chunk_bytes = 0;    // raw bytes of every chunk but the last of each entry; see IsValidChunkBytes
+  bool repeats_names = false;  // some entries have one name: they are boxes of one tensor (EntryNames)
 };
 
 // A multiple of kChunkBytesMin, so that no number is cut in two and raw chunks stay aligned, up to kChunkBytesMax.
@@ -172,8 +174,8 @@ absl::StatusOr<ShardHeader> DecodeShardHeader(std::span<const std::byte> bytes);
 absl::StatusOr<ShardFooter> DecodeShardFooter(std::span<const std::byte> bytes, uint64_t file_bytes);
 
 // Of an index that is stored whole. Checks the digest, the structure, every entry (ValidateEntry), that names are
-// unique, that chunk sizes add up to the entries' and that the chunks of this file lie between header and index without
-// overlapping. kDataLoss if `footer` says that it is a delta.
+// unique, or repeated as `header` says and EntryNames allows, that chunk sizes add up to the entries' and that the
+// chunks of this file lie between header and index without overlapping. kDataLoss if `footer` says that it is a delta.
 absl::StatusOr<ShardIndex> DecodeShardIndex(std::span<const std::byte> bytes, const ShardHeader& header,
                                             const ShardFooter& footer);
 
@@ -181,7 +183,8 @@ absl::StatusOr<ShardIndex> DecodeShardIndex(std::span<const std::byte> bytes, co
 using ReadBaseIndex =
     absl::FunctionRef<absl::StatusOr<ShardIndex>(const FileReference& shard, const Digest128& digest)>;
 
-// Decodes an index that is stored as a delta. The result obeys the rules of DecodeShardIndex. Takes no more memory than
+// Decodes an index that is stored as a delta. The result obeys the rules of DecodeShardIndex, if the base has a header
+// of the same version. Takes no more memory than
 // the base and the bytes. Calls `read_base` once, and returns its error unchanged.
 absl::StatusOr<ShardIndex> DecodeShardIndexDelta(std::span<const std::byte> bytes, const ShardHeader& header,
                                                  const ShardFooter& footer, ReadBaseIndex read_base, IndexBase* base);

@@ -5,6 +5,7 @@
 #include <bit>
 #include <limits>
 #include <map>
+#include <optional>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -12,7 +13,7 @@
 #include "fmt/format.h"
 #include "storage/bytes/byte_reader.h"
 #include "storage/io/printable_text.h"
-#include "storage/shard/name_table.h"
+#include "storage/shard/entry_names.h"
 #include "storage/shard/shard_format.h"
 #include "storage/shard/shard_index_layout.h"
 
@@ -177,13 +178,15 @@ std::vector<int64_t> GetExtents(size_t count, std::string_view field, ByteReader
 // Decodes entries and holds their chunk ranges against the table.
 class EntryTable {
  public:
-  EntryTable(const std::vector<ChunkRecord>& chunks, uint32_t chunk_bytes, ByteReader* in)
-      : chunks_(chunks), chunk_bytes_(chunk_bytes), in_(in) {}
+  EntryTable(const std::vector<ChunkRecord>& chunks, const ShardHeader& header, ByteReader* in)
+      : chunks_(chunks), chunk_bytes_(header.chunk_bytes), repeats_names_(header.repeats_names), in_(in) {}
 
-  // Decodes so many entries, checks each and hands it to `take`.
-  void Get(uint64_t count, absl::FunctionRef<void(uint64_t number, ShardEntry entry)> take) {
+  // Decodes so many entries, checks each and hands it to `take`. `entries` has them afterwards.
+  void Get(uint64_t count, const std::vector<ShardEntry>& entries,
+           absl::FunctionRef<void(uint64_t number, ShardEntry entry)> take) {
     if (!in_->CheckCount(count, kEntryBytesMin, "entry count")) return;
-    names_.reserve(std::min(count, kNamesReservedMax));
+    const size_t table_start = in_->offset();
+    names_.Reserve(std::min(count, kNamesReservedMax));
     for (uint64_t i = 0; i < count && in_->ok(); ++i) {
       start_ = in_->offset();
       number_ = i;
@@ -192,6 +195,13 @@ class EntryTable {
       if (in_->ok()) take(i, std::move(entry));
     }
     CheckEnd();
+    if (in_->ok() && repeats_names_) {
+      CheckNames(entries, [&](size_t number) {
+        size_t start = table_start;
+        for (size_t i = 0; i < number; ++i) start += EncodedEntryBytes(entries[i]);
+        return start;
+      });
+    }
   }
 
   // The entry of that number, which is not held against the table.
@@ -204,11 +214,12 @@ class EntryTable {
   // Checks entries that are decoded. They must outlive this.
   void Check(const std::vector<ShardEntry>& entries) {
     start_ = in_->offset();
-    names_.reserve(entries.size());
+    names_.Reserve(entries.size());
     for (number_ = 0; number_ < entries.size() && in_->ok(); ++number_) {
       Check(entries[number_], entries[number_].spec.name);
     }
     CheckEnd();
+    if (in_->ok() && repeats_names_) CheckNames(entries, [&](size_t) { return start_; });
   }
 
   void Fail(std::string_view field, std::string_view expected, std::string_view found) {
@@ -251,12 +262,28 @@ class EntryTable {
     }
   }
 
+  // Of all entries, in a shard in which some have one name. `start_of`: where an entry is, for messages.
+  void CheckNames(const std::vector<ShardEntry>& entries, absl::FunctionRef<size_t(size_t number)> start_of) {
+    if (!names_.repeats()) {
+      in_->FailAt(in_->offset(), "names of all entries", "one that several have, as version 2 of the header says",
+                  "none");
+      return;
+    }
+    const auto spec_of = [&](size_t number) -> const EntrySpec& { return entries[number].spec; };
+    const std::optional<NameConflict> conflict = names_.FindConflict(spec_of);
+    if (!conflict) return;
+    start_ = start_of(conflict->entry);
+    number_ = conflict->entry;
+    Fail("name", "one that no other entry has, or another box of its tensor",
+         fmt::format("'{}' again: {}", PrintableText(spec_of(number_).name), conflict->why));
+  }
+
   void Check(const ShardEntry& entry, std::string_view name) {
     uint64_t bytes = 0;
     if (auto status = ValidateEntry(entry.spec, &bytes); !status.ok()) {
       return Fail("description", "a valid one", std::string_view(status.message().data(), status.message().size()));
     }
-    if (!names_.insert(name).second) {
+    if (!names_.Add(name) && !repeats_names_) {
       return Fail("name", "one that no other entry has", fmt::format("'{}' again", PrintableText(entry.spec.name)));
     }
     const uint64_t count = bytes / chunk_bytes_ + (bytes % chunk_bytes_ != 0);
@@ -306,13 +333,14 @@ class EntryTable {
 
   const std::vector<ChunkRecord>& chunks_;
   const uint64_t chunk_bytes_;
+  const bool repeats_names_;
   ByteReader* const in_;
   size_t start_ = 0;     // of the entry at hand
   uint64_t number_ = 0;  // of the entry at hand
   uint64_t next_chunk_ = 0;
   std::vector<std::pair<uint64_t, uint64_t>> ranges_;  // first chunk and count of all so far, ascending
   std::string_view name_;                              // of the entry at hand
-  NameSet names_;                                      // into the index
+  EntryNames names_;                                   // into the index
 };
 
 std::string GetKey(uint64_t bytes, std::string_view what, std::string_view before, bool first, ByteReader* in) {
@@ -434,7 +462,7 @@ void GetDelta(const Preamble& all, const DeltaCounts& counts, const ShardHeader&
   }
   if (!in->CheckCount(counts.entry_count, kDeltaNumberBytes + kEntryBytesMin, "changed entry count")) return;
   const std::vector<ChunkRecord> no_chunks;
-  EntryTable table(no_chunks, header.chunk_bytes, in);
+  EntryTable table(no_chunks, header, in);
   DeltaNumbers entry_numbers(all.entry_count, "entry number", in);
   for (uint64_t i = 0; i < counts.entry_count && in->ok(); ++i) {
     const uint64_t number = entry_numbers.Get();
@@ -490,7 +518,7 @@ absl::StatusOr<ShardIndex> DecodeShardIndex(std::span<const std::byte> bytes, co
     if (in.ok()) CheckOverlap(index.chunks, offset_of, &in);
   }
   index.entries.reserve(std::min({counts.entry_count, kEntriesReservedMax, in.remaining() / kEntryBytesMin}));
-  EntryTable(index.chunks, header.chunk_bytes, &in).Get(counts.entry_count, [&](uint64_t, ShardEntry entry) {
+  EntryTable(index.chunks, header, &in).Get(counts.entry_count, index.entries, [&](uint64_t, ShardEntry entry) {
     index.entries.push_back(std::move(entry));
   });
   GetTexts(counts, &in, &index);
@@ -549,7 +577,7 @@ absl::StatusOr<ShardIndex> DecodeShardIndexDelta(std::span<const std::byte> byte
   }
   const auto offset_of = [&](uint64_t) { return in.offset(); };
   if (in.ok()) CheckOverlap(index.chunks, offset_of, &in);
-  if (counts.entry_count > 0 && in.ok()) EntryTable(index.chunks, header.chunk_bytes, &in).Check(index.entries);
+  if (counts.entry_count > 0 && in.ok()) EntryTable(index.chunks, header, &in).Check(index.entries);
   GetTexts(all, &in, &index);
   if (!in.ok()) return in.status();
   return index;
@@ -580,7 +608,7 @@ absl::Status CheckEncodedShardIndex(std::span<const std::byte> bytes, const Shar
     for (uint64_t i = 0; i < counts.chunk_count && in.ok(); ++i) {
       take_chunk(i, GetChunk(i, around.files.size(), footer.index_offset, &in));
     }
-    if (in.ok()) EntryTable(index.chunks, header.chunk_bytes, &in).Get(counts.entry_count, take_entry);
+    if (in.ok()) EntryTable(index.chunks, header, &in).Get(counts.entry_count, index.entries, take_entry);
   }
   if (in.ok())
     CheckOverlap(

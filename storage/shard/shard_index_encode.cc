@@ -39,12 +39,6 @@ void PutEntry(const ShardEntry& entry, ByteWriter* out) {
   PutExtents(spec.box_extent, out);
 }
 
-uint64_t EntryBytes(const ShardEntry& entry) {
-  const EntrySpec& spec = entry.spec;
-  const size_t extents = spec.shape.size() + spec.box_offset.size() + spec.box_extent.size();
-  return kEntryBytesMin + spec.name.size() + sizeof(int64_t) * extents;
-}
-
 uint64_t CountOf(const std::vector<bool>& bits) {
   return static_cast<uint64_t>(std::count(bits.begin(), bits.end(), true));
 }
@@ -57,18 +51,24 @@ absl::Status CheckKey(std::string_view what, std::string_view key) {
 
 }  // namespace
 
+uint64_t EncodedEntryBytes(const ShardEntry& entry) {
+  const EntrySpec& spec = entry.spec;
+  const size_t extents = spec.shape.size() + spec.box_offset.size() + spec.box_extent.size();
+  return kEntryBytesMin + spec.name.size() + sizeof(int64_t) * extents;
+}
+
 uint64_t EncodedShardIndexBytes(const ShardIndex& index, const IndexBase& base) {
   uint64_t bytes = kIndexPreambleBytes + kFileReferenceBytes * index.files.size() + index.user_metadata.size();
   for (const auto& [name, value] : index.metrics) bytes += kMetricBytesMin + name.size();
   for (const auto& [key, value] : index.properties) bytes += kPropertyBytesMin + key.size() + value.size();
   if (base.file == 0) {
     bytes += kChunkRecordBytes * index.chunks.size();
-    for (const ShardEntry& entry : index.entries) bytes += EntryBytes(entry);
+    for (const ShardEntry& entry : index.entries) bytes += EncodedEntryBytes(entry);
     return bytes;
   }
   bytes += kDeltaPreambleBytes + (kDeltaNumberBytes + kChunkRecordBytes) * CountOf(base.changed_chunks);
   for (size_t i = 0; i < index.entries.size(); ++i) {
-    if (base.changed_entries[i]) bytes += kDeltaNumberBytes + EntryBytes(index.entries[i]);
+    if (base.changed_entries[i]) bytes += kDeltaNumberBytes + EncodedEntryBytes(index.entries[i]);
   }
   return bytes;
 }

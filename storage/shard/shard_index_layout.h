@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "storage/shard/shard_format.h"
+
 namespace tidemark::storage {
 
 inline constexpr std::string_view kIndexMagic = "TMKINDEX";
@@ -20,6 +22,9 @@ inline constexpr size_t kEntryBytesMin = 24;     // and then the name and the ex
 inline constexpr size_t kMetricBytesMin = 10;    // and then the name
 inline constexpr size_t kPropertyBytesMin = 6;   // and then key and value
 inline constexpr uint8_t kEntryHasBox = 1 << 0;  // a bit of the entry's flags
+
+// Bytes of an entry in the table.
+uint64_t EncodedEntryBytes(const ShardEntry& entry);
 
 // No index has more zeros in a row. Each record has a field that is not zero, user metadata is JSON, and the longest
 // text that may be zeros is the key of a property with its value (4 KiB and kPropertyBytesMax).

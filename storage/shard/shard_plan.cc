@@ -2,10 +2,11 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 
 #include "fmt/format.h"
 #include "storage/shard/aligned_buffer.h"
-#include "storage/shard/name_table.h"
+#include "storage/shard/entry_names.h"
 #include "storage/shard/shard_index_layout.h"
 
 namespace tidemark::storage {
@@ -43,7 +44,7 @@ void PlanIndex(const ShardContents& contents, uint32_t chunk_bytes, ShardPlan* p
 void PlanChunks(const ShardContents& contents, size_t number, uint32_t chunk_bytes, ChunkReuse* reuse,
                 ShardPlan* plan) {
   const ShardContents::Entry& entry = contents.entries[number];
-  const std::span<const ChunkRecord> reusable = reuse->ChunksOf(number, entry.spec.name);
+  const std::span<const ChunkRecord> reusable = reuse->ChunksOf(number, entry.spec);
   const uint8_t float_bytes = GetDtypeInfo(entry.spec.dtype).float_bytes;
   for (size_t start = 0; start < entry.bytes.size(); start += chunk_bytes) {
     const size_t size = std::min<size_t>(chunk_bytes, entry.bytes.size() - start);
@@ -60,27 +61,32 @@ void PlanChunks(const ShardContents& contents, size_t number, uint32_t chunk_byt
 
 }  // namespace
 
-absl::Status ValidateContents(const ShardIdentity& identity, const ShardContents& contents) {
+absl::Status ValidateContents(const ShardIdentity& identity, const ShardContents& contents, bool* repeats_names) {
   if (identity.step < 0 || identity.rank >= identity.world_size) {
     return absl::InvalidArgumentError(
         fmt::format("shard identity: expected a step of 0 or more and a rank below the world size, found step {}, rank "
                     "{}, world size {}",
                     identity.step, identity.rank, identity.world_size));
   }
-  NameSet names;
+  EntryNames names;
   std::vector<uint64_t> sizes;
-  names.reserve(contents.entries.size());
+  names.Reserve(contents.entries.size());
   sizes.reserve(contents.entries.size());
   for (const ShardContents::Entry& entry : contents.entries) {
     uint64_t bytes = 0;
     if (auto status = ValidateEntry(entry.spec, &bytes); !status.ok()) return status;
-    if (!names.insert(entry.spec.name).second) return InvalidEntry(entry, "another entry has the same name");
+    names.Add(entry.spec.name);
     if (entry.alias_of >= static_cast<int64_t>(sizes.size())) {
       return InvalidEntry(entry, fmt::format("expected to be tied to an earlier entry, found {}", entry.alias_of));
     }
     const uint64_t found = entry.alias_of < 0 ? entry.bytes.size() : sizes[entry.alias_of];
     if (found != bytes) return InvalidEntry(entry, fmt::format("expected {} bytes, found {}", bytes, found));
     sizes.push_back(bytes);
+  }
+  *repeats_names = names.repeats();
+  const auto spec_of = [&](size_t number) -> const EntrySpec& { return contents.entries[number].spec; };
+  if (const std::optional<NameConflict> conflict = names.FindConflict(spec_of)) {
+    return InvalidEntry(contents.entries[conflict->entry], conflict->why);
   }
   return ValidateShardTexts(contents.metrics, contents.user_metadata, contents.properties);
 }

@@ -15,8 +15,8 @@
 
 namespace tidemark::storage {
 
-// kInvalidArgument, as ShardWriter::Write has it.
-absl::Status ValidateContents(const ShardIdentity& identity, const ShardContents& contents);
+// kInvalidArgument, as ShardWriter::Write has it. `*repeats_names`: ShardHeader::repeats_names.
+absl::Status ValidateContents(const ShardIdentity& identity, const ShardContents& contents, bool* repeats_names);
 
 // Movable; a copy's tasks would fill in the records of the original.
 struct ShardPlan {

@@ -13,6 +13,7 @@
 #include "fmt/format.h"
 #include "storage/bytes/byte_reader.h"
 #include "storage/io/exception_status.h"
+#include "storage/shard/name_table.h"
 #include "storage/shard/range_fetcher.h"
 #include "storage/shard/shard_files.h"
 
@@ -239,10 +240,14 @@ std::vector<std::string> ShardVerifier::NameEntries(const std::function<bool(siz
     }
   }
   std::sort(found.begin(), found.end());
-  names_ += found.size();
   std::vector<std::string> names;
   names.reserve(found.size());
-  for (const size_t entry : found) names.push_back(entries[entry].spec.name);
+  NameSet seen;  // several boxes of one tensor are named once
+  for (const size_t entry : found) {
+    const std::string& name = entries[entry].spec.name;
+    if (!frame_.header.repeats_names || seen.insert(name).second) names.push_back(name);
+  }
+  names_ += names.size();
   return names;
 }
 

@@ -91,7 +91,7 @@ struct ShardWriter::Impl {
   // One shard on its way to disk.
   struct Job {
     File* file;
-    const ShardIdentity& identity;
+    const ShardHeader header;
     const ShardContents& contents;
     const std::function<bool()>& cancelled;
     ChunkReuse& reuse;
@@ -195,7 +195,8 @@ absl::StatusOr<WrittenShard> ShardWriter::Impl::Write(const std::string& path, c
                                                       const ShardContents& contents,
                                                       const std::function<bool()>& cancelled) {
   const BusySpans::Time begin = BusySpans::Now();
-  if (auto status = ValidateContents(identity, contents); !status.ok()) return status;
+  bool repeats_names = false;
+  if (auto status = ValidateContents(identity, contents, &repeats_names); !status.ok()) return status;
   const uint32_t chunk_bytes = options.chunk_bytes;
   ChunkReuse reuse(contents.reuse, identity, chunk_bytes, options.reuse_saves_max);
   auto plan = PlanShard(contents, chunk_bytes, &reuse);
@@ -205,7 +206,7 @@ absl::StatusOr<WrittenShard> ShardWriter::Impl::Write(const std::string& path, c
   LowerPriorityOnce();
 
   Job job{.file = file->get(),
-          .identity = identity,
+          .header = {identity, chunk_bytes, repeats_names},
           .contents = contents,
           .cancelled = cancelled,
           .reuse = reuse,
@@ -220,6 +221,7 @@ absl::StatusOr<WrittenShard> ShardWriter::Impl::Write(const std::string& path, c
   job.written.reusable = std::make_shared<const ReusableShard>(
       ReusableShard{.identity = identity,
                     .chunk_bytes = chunk_bytes,
+                    .repeats_names = repeats_names,
                     .index = std::move(job.plan.index),
                     .index_base = std::move(job.index_base),
                     .files = reuse.FilesBehind({.bytes = job.written.footer.file_bytes, .sequence = identity.sequence}),
@@ -317,7 +319,7 @@ absl::Status ShardWriter::Impl::WriteIndex(Job* job, Preallocation* blocks) {
   if (!blocks->possible()) index.properties["allocate"] = "false";
   index.files = job->reuse.files();
   IndexBase& base = job->index_base;
-  base = job->reuse.ChooseBase(index);
+  base = job->reuse.ChooseBase(index, job->header.repeats_names);
   index.files = job->reuse.files();  // the base's among them
   if (auto status = stream->Align(); !status.ok()) return status;
   footer.index_offset = stream->offset();
@@ -328,8 +330,9 @@ absl::Status ShardWriter::Impl::WriteIndex(Job* job, Preallocation* blocks) {
   const std::string encoded = EncodeShardIndex(index, base);
   footer.index_digest = DigestOf(AsBytes(encoded));
   if (!footer.index_is_delta) base.digest = footer.index_digest;
-  const ShardHeader header{job->identity, options.chunk_bytes};
-  if (auto status = CheckEncodedShardIndex(AsBytes(encoded), header, footer, index, base); !status.ok()) return status;
+  if (auto status = CheckEncodedShardIndex(AsBytes(encoded), job->header, footer, index, base); !status.ok()) {
+    return status;
+  }
   const auto end = EncodeAndCheck("the footer of a shard", footer, EncodeShardFooter, [&](std::string_view bytes) {
     return DecodeShardFooter(AsBytes(bytes), footer.file_bytes);
   });
@@ -397,9 +400,8 @@ absl::Status ShardWriter::Impl::WriteAll(Job* job) {
     if (status = file->SyncData(); !status.ok()) return status;
   }
   // Last, so that a file with a header is a file that was written to the end.
-  const auto encoded =
-      EncodeAndCheck("the header of a shard", ShardHeader{job->identity, options.chunk_bytes}, EncodeShardHeader,
-                     [](std::string_view bytes) { return DecodeShardHeader(AsBytes(bytes)); });
+  const auto encoded = EncodeAndCheck("the header of a shard", job->header, EncodeShardHeader,
+                                      [](std::string_view bytes) { return DecodeShardHeader(AsBytes(bytes)); });
   if (!encoded.ok()) return absl::InternalError(encoded.status().message());
   AlignedBuffer header(kShardBlockBytes);
   std::copy(AsBytes(encoded->bytes).begin(), AsBytes(encoded->bytes).end(), header.data());

@@ -50,6 +50,7 @@ struct ReusableFile {
 struct ReusableShard {
   ShardIdentity identity;
   uint32_t chunk_bytes = 0;
+  bool repeats_names = false;  // as its header has it
   ShardIndex index;
   IndexBase index_base;             // how its file has the index
   std::vector<ReusableFile> files;  // by ChunkRecord::file: its own, and then those of index.files
@@ -132,13 +133,13 @@ class ShardWriter {
   // The same identity and contents give the same bytes, but for CodecPolicy::kThroughput, which follows the clock, and
   // for contents that are waited for, whose chunks lie in the order of their addresses, and for properties that say
   // what the system refused. kInvalidArgument if `contents` breaks a rule of ValidateEntry or ValidateShardTexts, names
-  // an entry twice, has the wrong number of bytes, or needs an index of more than kIndexBytesMax: then no file was made
-  // or written over. After any other error there may be one, of unknown contents, which must be removed; the writer can
-  // be used again. The error is the first one of the file system's, with nothing in flight any more. kAlreadyExists:
-  // there is something of that name. kResourceExhausted: the disk has no room, or the system no memory. kInternal: what
-  // a function of `contents`, or `cancelled`, threw. kCancelled if `cancelled`, asked between chunks on this thread,
-  // returned true. An error of wait_until_ready is returned as it is; whatever the error, no thread is inside
-  // wait_until_ready any more.
+  // an entry twice (but as boxes of one tensor that do not overlap: EntryNames), has the wrong number of bytes, or
+  // needs an index of more than kIndexBytesMax: then no file was made or written over. After any other error there may
+  // be one, of unknown contents, which must be removed; the writer can be used again. The error is the first one of the
+  // file system's, with nothing in flight any more. kAlreadyExists: there is something of that name.
+  // kResourceExhausted: the disk has no room, or the system no memory. kInternal: what a function of `contents`, or
+  // `cancelled`, threw. kCancelled if `cancelled`, asked between chunks on this thread, returned true. An error of
+  // wait_until_ready is returned as it is; whatever the error, no thread is inside wait_until_ready any more.
   absl::StatusOr<WrittenShard> Write(const std::string& path, const ShardIdentity& identity,
                                      const ShardContents& contents, const std::function<bool()>& cancelled = nullptr);
 

@@ -212,6 +212,18 @@ TEST(Average, RefusesPatternsThatMatchNothingAndTheNameOfItsCount) {
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the entry's name 'snapshots' is reserved")));
 }
 
+TEST(Average, RefusesATensorInSeveralBoxes) {
+  TestSnapshot snapshot;
+  snapshot.Add("model.whole", std::vector<float>{1});
+  for (const int64_t row : {0, 1}) {
+    snapshot.Add({.name = "model.w", .dtype = Dtype::kFloat32, .shape = {2}, .box_offset = {row}, .box_extent = {1}},
+                 std::vector<float>{1});
+  }
+  EXPECT_THAT(Make()->Update(snapshot),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'model.w' is in several boxes")));
+  EXPECT_THAT(Make({.entries = {"model.whole"}})->Update(snapshot), IsOk());
+}
+
 TEST(Average, RefusesOtherTensorsThanItBeganWith) {
   const auto begin = [] {
     auto average = Make();

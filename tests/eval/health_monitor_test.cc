@@ -138,6 +138,21 @@ TEST(HealthMonitor, ReportsNormsOfHealthyWeights) {
   EXPECT_FALSE(monitor->TakeDivergence().has_value());
 }
 
+TEST(HealthMonitor, CountsBoxesOfATensorAsOneEntry) {
+  auto monitor = MakeMonitor({.per_entry = {"*"}});
+  TestSnapshot snapshot(1);
+  const auto add = [&](int64_t row, std::vector<float> values) {
+    snapshot.Add({.name = "w", .dtype = Dtype::kFloat32, .shape = {2, 2}, .box_offset = {row, 0}, .box_extent = {1, 2}},
+                 values);
+  };
+  add(0, {3, 0});
+  add(1, {0, 4});
+  EXPECT_THAT(Evaluate(*monitor, snapshot).metrics.at("norm/w"), DoubleEq(5));
+  add(1, {std::nanf(""), std::nanf("")});
+  add(0, {1, std::nanf("")});
+  EXPECT_THAT(Evaluate(*monitor, snapshot).unhealthy, HasSubstr("'w' (3 NaN, 0 infinite)"));
+}
+
 TEST(HealthMonitor, NamesTheEntriesWithMostThatIsNotFinite) {
   auto monitor = MakeMonitor();
   TestSnapshot snapshot(4);

@@ -101,6 +101,36 @@ ShardIdentity GoldenDeltaIdentity() {
 
 TestContents GoldenDeltaContents() { return MakeContents(-4, std::vector<char>(30, 't')); }
 
+ShardIdentity GoldenBoxesIdentity() {
+  ShardIdentity identity = GoldenIdentity();
+  for (uint8_t i = 0; i < 16; ++i) identity.attempt.bytes[i] = 0xd0 + i;
+  identity.step += 2;
+  identity.sequence += 2;
+  return identity;
+}
+
+TestContents GoldenBoxesContents() {
+  TestContents contents;
+  const auto add = [&](EntrySpec tensor, std::vector<int64_t> offset, std::vector<int64_t> extent, int32_t first) {
+    std::vector<int32_t> numbers;
+    for (int32_t i = 0; i < extent[0] * extent[1]; ++i) numbers.push_back(first + i);
+    tensor.box_offset = std::move(offset);
+    tensor.box_extent = std::move(extent);
+    contents.Add(std::move(tensor), BytesOf(numbers));
+  };
+  const EntrySpec fused = Tensor("attention.qkv", Dtype::kInt32, {600, 40});
+  add(fused, {400, 20}, {100, 20}, 1'000'000);
+  add(Tensor("attention.out", Dtype::kInt32, {40, 600}), {0, 100}, {40, 100}, -5);
+  add(fused, {0, 20}, {100, 20}, 2'000'000);
+  add(fused, {200, 20}, {0, 20}, 0);
+  contents.Add({.name = "text", .kind = EntryKind::kString, .dtype = Dtype::kUint8, .shape = {3}},
+               BytesOf(std::vector<char>(3, 'T')));
+  contents->created_unix_ns = 1'700'000'002'000'000'001;
+  contents->metrics = {{"loss", 0.25}};
+  contents->properties = {{"writer", "make_golden"}};
+  return contents;
+}
+
 std::string MakeGoldenDelta(const ShardReader& base) {
   const TestContents contents = GoldenDeltaContents();
   ShardIndex index = base.index();

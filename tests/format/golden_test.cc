@@ -14,6 +14,7 @@ namespace tidemark::storage {
 namespace {
 
 const std::string kGolden = TIDEMARK_SOURCE_DIR "/tests/format/golden/format-1.tmk";
+const std::string kGoldenBoxes = TIDEMARK_SOURCE_DIR "/tests/format/golden/header-2.tmk";
 const std::string kGoldenDelta = TIDEMARK_SOURCE_DIR "/tests/format/golden/format-2.tmk";
 
 // Both golden files where a store has them: the index of version 2 is a delta to that of version 1.
@@ -84,6 +85,32 @@ TEST(GoldenFormat1, IsWhatTheEncodersWrite) {
   auto reader = ShardReader::Open(PosixFileSystem(), kGolden, ".");
   ASSERT_THAT(reader, IsOk());
   const std::string file = ReadWhole(kGolden);
+  const ShardFooter& footer = (*reader)->footer();
+  EXPECT_EQ(file.substr(0, kShardBlockBytes), EncodeShardHeader((*reader)->header()));
+  EXPECT_EQ(file.substr(footer.index_offset, footer.index_bytes), EncodeShardIndex((*reader)->index()));
+  EXPECT_EQ(file.substr(file.size() - kShardBlockBytes), EncodeShardFooter(footer));
+}
+
+TEST(GoldenHeader2, IsReadBitExact) {
+  auto reader = ShardReader::Open(PosixFileSystem(), kGoldenBoxes, ".");
+  ASSERT_THAT(reader, IsOk());
+  EXPECT_TRUE((*reader)->header().repeats_names);
+  EXPECT_EQ((*reader)->header().identity, GoldenBoxesIdentity());
+  EXPECT_EQ((*reader)->index().metrics, (std::map<std::string, double>{{"loss", 0.25}}));
+  ExpectReadsBack(**reader, GoldenBoxesContents());
+}
+
+TEST(GoldenHeader2, IsSound) {
+  const ShardIdentity identity = GoldenBoxesIdentity();
+  auto result = VerifyShard(PosixFileSystem(), kGoldenBoxes, ".", &identity, {});
+  ASSERT_THAT(result, IsOk());
+  EXPECT_TRUE(result->damage.empty()) << result->damage[0].what;
+}
+
+TEST(GoldenHeader2, IsWhatTheEncodersWrite) {
+  auto reader = ShardReader::Open(PosixFileSystem(), kGoldenBoxes, ".");
+  ASSERT_THAT(reader, IsOk());
+  const std::string file = ReadWhole(kGoldenBoxes);
   const ShardFooter& footer = (*reader)->footer();
   EXPECT_EQ(file.substr(0, kShardBlockBytes), EncodeShardHeader((*reader)->header()));
   EXPECT_EQ(file.substr(footer.index_offset, footer.index_bytes), EncodeShardIndex((*reader)->index()));

@@ -41,9 +41,9 @@ def require(holds, what):
 def read_header(file):
     magic, version, order, store, attempt, step, sequence, rank, world, chunk_bytes = struct.unpack_from(
         "<8sII16s16sqQIII", file.read(BLOCK))
-    require(magic == b"TMKSHARD" and version == 1 and order == 0x01020304, "not a shard of format 1")
-    return {"store_id": store.hex(), "attempt": attempt.hex(), "step": step, "sequence": sequence, "rank": rank,
-            "world_size": world, "chunk_bytes": chunk_bytes}
+    require(magic == b"TMKSHARD" and version in (1, 2) and order == 0x01020304, "not a shard of version 1 or 2")
+    return {"version": version, "store_id": store.hex(), "attempt": attempt.hex(), "step": step, "sequence": sequence,
+            "rank": rank, "world_size": world, "chunk_bytes": chunk_bytes}
 
 
 def read_index(file):
@@ -118,6 +118,27 @@ def take_delta(index, base, paths, chunk_count, entry_count, changed_chunks, cha
     return chunks, entries
 
 
+def overlap(one, other):
+    """Whether the boxes have a common element, or are the same."""
+    if (one["box_offset"], one["box_extent"]) == (other["box_offset"], other["box_extent"]):
+        return True
+    sides = zip(one["box_offset"], one["box_extent"], other["box_offset"], other["box_extent"])
+    return all(max(a, b) < min(a + a_size, b + b_size) for a, a_size, b, b_size in sides)
+
+
+def check_names(entries, repeats):
+    """Names are unique, or those of several boxes of one tensor."""
+    by_name = {}
+    for entry, _, _ in entries:
+        by_name.setdefault(entry["name"], []).append(entry)
+    require((len(by_name) < len(entries)) == repeats, "the version says otherwise of the names")
+    for boxes in by_name.values():
+        require(len(boxes) == 1 or all(box["kind"] == "tensor" and "box_extent" in box for box in boxes), "a name twice")
+        require(len({(box["dtype"], tuple(box["shape"])) for box in boxes}) == 1, "boxes of different tensors")
+        for number, box in enumerate(boxes):
+            require(not any(overlap(box, other) for other in boxes[:number]), "boxes that overlap")
+
+
 def read_tables(path):
     with open(path, "rb") as file:
         shard = read_header(file)
@@ -134,10 +155,12 @@ def read_tables(path):
     if is_delta:
         base = read_tables(paths[base_file])
         require(base["digest"] == base_digest and not base["is_delta"], "another base than it was")
+        require(base["shard"]["version"] == shard["version"], "a base of another version")
         chunks, entries = take_delta(index, base, paths, chunk_count, entry_count, changed_chunks, changed_entries)
     else:
         chunks = [take_chunk(index) for _ in range(chunk_count)]
         entries = [take_entry(index) for _ in range(entry_count)]
+    check_names(entries, shard["version"] == 2)
     shard["metrics"], shard["properties"] = {}, {}
     for _ in range(metric_count):
         value, name_bytes = index.take("dH")

@@ -6,6 +6,7 @@
 #include <random>
 #include <set>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "storage/bytes/byte_reader.h"
@@ -97,6 +98,25 @@ TEST(ReadShardInPython, AgreesOnTheGoldenFile) {
   EXPECT_EQ(shard["rank"], 1);
   EXPECT_EQ(shard["world_size"], 4);
   EXPECT_EQ(shard["metrics"], (nlohmann::json{{"accuracy", 0.875}, {"loss", "inf"}}));
+}
+
+TEST(ReadShardInPython, AgreesOnSeveralBoxesOfATensor) {
+  const auto shard = ReadWithPython(TIDEMARK_SOURCE_DIR "/tests/format/golden/header-2.tmk");
+  ASSERT_TRUE(shard.is_object());
+  EXPECT_EQ(shard["version"], 2);
+  ExpectSame(shard, GoldenBoxesContents());
+}
+
+TEST(ReadShardInPython, RefusesBoxesOfATensorThatOverlap) {
+  auto reader = ShardReader::Open(PosixFileSystem(), TIDEMARK_SOURCE_DIR "/tests/format/golden/header-2.tmk", ".");
+  ASSERT_THAT(reader, IsOk());
+  ShardIndex index = (*reader)->index();
+  index.entries[2].spec.box_offset = {400, 1};
+  TestDirectory directory;
+  const std::string path = directory / "a.tmk";
+  WriteWhole(path, BuildShard((*reader)->header(), std::string(1 << 20, 'x'), index));
+  EXPECT_THAT(OutputOf("python3 '" TIDEMARK_SOURCE_DIR "/tests/format/read_shard.py' '" + path + "' 2>&1 || true"),
+              ::testing::HasSubstr("ValueError: boxes that overlap"));
 }
 
 TEST(ReadShardInPython, AgreesOnEveryDtypeAndCodec) {

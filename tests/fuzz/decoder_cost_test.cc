@@ -3,6 +3,7 @@
 // here, so that one that is missing is seen.
 
 #include <atomic>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -71,12 +72,12 @@ std::string Growth(const WorkOf& work_of, uint64_t count) {
 std::string NameOf(uint64_t i) { return fmt::format("{:016x}", i); }
 
 // An index whose digest is right.
-Work Decoding(const ShardIndex& index) {
-  return [encoded = EncodeShardIndex(index)] {
-    const ShardHeader header{TestIdentity(), kChunkBytesMin};
+Work Decoding(const ShardIndex& index, bool repeats_names = false, absl::StatusCode code = absl::StatusCode::kOk) {
+  return [encoded = EncodeShardIndex(index), repeats_names, code] {
+    const ShardHeader header{TestIdentity(), kChunkBytesMin, repeats_names};
     const ShardFooter footer{
         .index_offset = uint64_t{1} << 40, .index_bytes = encoded.size(), .index_digest = DigestOf(AsBytes(encoded))};
-    EXPECT_THAT(DecodeShardIndex(AsBytes(encoded), header, footer), IsOk());
+    EXPECT_EQ(DecodeShardIndex(AsBytes(encoded), header, footer).status().code(), code);
   };
 }
 
@@ -182,6 +183,55 @@ TEST_F(DecoderCost, OfAnIndexGrowsAsItsBoxes) {
     return Decoding(index);
   };
   EXPECT_EQ(Growth(boxes, 2'000), "");
+}
+// Of one tensor: every second row, and a grid.
+TEST_F(DecoderCost, OfAnIndexGrowsAsTheBoxesOfOneName) {
+  const auto decoding = [](uint64_t n, int64_t columns) {
+    ShardIndex index;
+    const auto rows = static_cast<int64_t>(n) / columns;
+    index.chunks.push_back({.raw_bytes = 1, .stored_bytes = 1, .offset = kShardBlockBytes});
+    for (int64_t i = 0; i < rows * columns; ++i) {
+      index.entries.push_back({.spec = {.name = "w",
+                                        .dtype = Dtype::kUint8,
+                                        .shape = {2 * rows, columns},
+                                        .box_offset = {2 * (i / columns), i % columns},
+                                        .box_extent = {1, 1}},
+                               .first_chunk = 0,
+                               .chunk_count = 1});
+    }
+    return Decoding(index, /*repeats_names=*/true);
+  };
+  EXPECT_EQ(Growth([&](uint64_t n) { return decoding(n, 1); }, 10'000), "");
+  EXPECT_EQ(Growth([&](uint64_t n) { return decoding(n, 100); }, 10'000), "");
+}
+// Of 30,000 rods along three axes, which take too long to tell apart, and of more.
+TEST_F(DecoderCost, OfAnIndexGrowsAsTheBoxesThatNoPlaneSeparates) {
+  const auto rods = [](uint64_t n) {
+    ShardIndex index;
+    const auto side = static_cast<int64_t>(std::sqrt(static_cast<double>(n) / 3));
+    index.chunks.push_back({.codec = Codec::kZstd,
+                            .raw_bytes = static_cast<uint32_t>(2 * side),
+                            .stored_bytes = 1,
+                            .offset = kShardBlockBytes});
+    const auto add = [&](std::vector<int64_t> offset, std::vector<int64_t> extent) {
+      index.entries.push_back({.spec = {.name = "w",
+                                        .dtype = Dtype::kUint8,
+                                        .shape = {2 * side, 2 * side, 2 * side},
+                                        .box_offset = std::move(offset),
+                                        .box_extent = std::move(extent)},
+                               .first_chunk = 0,
+                               .chunk_count = 1});
+    };
+    for (int64_t i = 0; i < side; ++i) {
+      for (int64_t j = 0; j < side; ++j) {
+        add({0, 2 * i, 2 * j + 1}, {2 * side, 1, 1});
+        add({2 * i + 1, 0, 2 * j}, {1, 2 * side, 1});
+        add({2 * i, 2 * j + 1, 0}, {1, 1, 2 * side});
+      }
+    }
+    return Decoding(index, /*repeats_names=*/true, absl::StatusCode::kDataLoss);
+  };
+  EXPECT_EQ(Growth(rods, 30'000), "");
 }
 TEST_F(DecoderCost, OfAnIndexGrowsAsItsNames) {
   const auto named = [](uint64_t n) {

@@ -1,4 +1,4 @@
-// Steps as several ranks would save them: a shard for each rank, with the parts of the tensors that it has.
+// Steps as one or several ranks would save them: a shard for each rank, with the parts of the tensors that it has.
 
 #ifndef TIDEMARK_TESTS_SNAPSHOT_SAVED_BY_RANKS_H_
 #define TIDEMARK_TESTS_SNAPSHOT_SAVED_BY_RANKS_H_
@@ -35,7 +35,8 @@ class RankContents {
     contents_.entries.push_back({.spec = std::move(spec), .alias_of = static_cast<int64_t>(earlier)});
   }
 
-  // The box of a tensor whose elements, row-major, are `whole`.
+  // The box of a tensor whose elements, row-major, are `whole`. A rank may have several boxes of it that do not
+  // overlap.
   void AddBox(const EntrySpec& tensor, std::span<const std::byte> whole, const Box& box) {
     const uint64_t element_bytes = GetDtypeInfo(tensor.dtype).element_bytes;
     uint64_t size = element_bytes;
@@ -48,6 +49,11 @@ class RankContents {
     spec.box_offset = box.offset;
     spec.box_extent = box.extent;
     Add(std::move(spec), std::move(bytes));
+  }
+
+  // So many elements of the tensor from element `first` on, in as few boxes as there are.
+  void AddRange(const EntrySpec& tensor, std::span<const std::byte> whole, uint64_t first, uint64_t count) {
+    for (const Box& box : BoxesOfRange(tensor.shape, first, count)) AddBox(tensor, whole, box);
   }
 
   const storage::ShardContents& contents() const { return contents_; }

@@ -143,6 +143,29 @@ TEST(State, TiesTensorsThatAreAddedBeforeADerivedPart) {
   EXPECT_EQ(state.entries()[3].alias_of, 2);
 }
 
+State::Entry RowsOf(std::string name, int64_t begin, int64_t end) {
+  return {.spec = {.name = std::move(name),
+                   .dtype = Dtype::kInt8,
+                   .shape = {8, 4},
+                   .box_offset = {begin, 0},
+                   .box_extent = {end - begin, 4}},
+          .bytes = static_cast<uint64_t>(4 * (end - begin))};
+}
+
+TEST(State, MayHaveSeveralBoxesOfATensor) {
+  DerivedState state;
+  state.SetDerivedEntries({RowsOf("w", 4, 8), RowsOf("v", 0, 8), RowsOf("w", 0, 2)});
+  EXPECT_THAT(state.Refresh(), IsOk());
+  state.SetDerivedEntries({RowsOf("w", 4, 8), RowsOf("v", 0, 8), RowsOf("w", 3, 5)});
+  EXPECT_THAT(state.Refresh(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                        "entry 'w': its box [3:5, 0:4] overlaps with [4:8, 0:4] of entry 0"));
+  state.SetDerivedEntries({RowsOf("w", 4, 8), RowsOf("w", 4, 8)});
+  EXPECT_THAT(state.Refresh(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("[4:8, 0:4] overlaps with")));
+  int8_t whole[32] = {};
+  state.AddTensor("w", Dtype::kInt8, {8, 4}, whole);
+  EXPECT_THAT(state.Refresh(), StatusIs(absl::StatusCode::kInvalidArgument, "entry 'w' was added twice"));
+}
+
 TEST(State, FollowsAStringThatGrowsAndMoves) {
   std::string text = "a";
   State state;

@@ -1,11 +1,14 @@
 #include "snapshot/housekeeping/last_committed.h"
 
+#include <deque>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/snapshot/saved_by_ranks.h"
 #include "tests/storage/io/test_directory.h"
 #include "tests/storage/store/test_store.h"
 
@@ -53,6 +56,21 @@ TEST_F(LastCommittedTest, IsTheHighestCommittedStepBelowOthers) {
   ASSERT_THAT(store_->RecordUnsaved({.step = 4, .state = StepState::kUnsaved}), IsOk());
   EXPECT_EQ(Step(), 2);
   EXPECT_EQ(warnings_, "");
+}
+
+TEST_F(LastCommittedTest, KnowsWhetherNamesAreRepeated) {
+  const auto repeats_names = [&] {
+    LastCommitted last(storage::PosixFileSystem(), *store_, [](std::string_view) {});
+    const auto shard = last.Get();
+    return shard != nullptr && shard->repeats_names;
+  };
+  CommitStep(*store_, 1, 100);
+  EXPECT_FALSE(repeats_names());
+  std::deque<RankContents> ranks(1);
+  const EntrySpec tensor{.name = "w", .dtype = Dtype::kUint8, .shape = {2}};
+  for (const int64_t i : {0, 1}) ranks[0].AddBox(tensor, std::vector<std::byte>(2), {{i}, {1}});
+  ASSERT_THAT(SaveByRanks(*store_, 2, ranks, storage::kChunkBytesMin), IsOk());
+  EXPECT_TRUE(repeats_names());
 }
 
 TEST_F(LastCommittedTest, MayReferToFilesOfADeletedStep) {

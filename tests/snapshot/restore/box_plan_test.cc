@@ -137,6 +137,32 @@ TEST_F(BoxPlanTest, BoxesThatCutTheTensorIntoMillionsAreRefused) {
               storage::StatusIs(absl::StatusCode::kResourceExhausted, testing::HasSubstr("600 boxes cut [0:401")));
 }
 
+// Every second element. A hole that no later box can reach is not compared with it.
+TEST_F(BoxPlanTest, HolesAreFoundWithoutComparingEachBoxWithEachHole) {
+  constexpr int64_t kBoxes = 100'000;
+  std::vector<Box> boxes;
+  for (int64_t i = 0; i < kBoxes; ++i) boxes.push_back({.offset = {2 * i}, .extent = {1}});
+  std::ranges::shuffle(boxes, random_);
+  const auto plan = PlanBox({.offset = {0}, .extent = {2 * kBoxes}}, boxes);
+  ASSERT_THAT(plan, storage::IsOk());
+  EXPECT_EQ(plan->parts.size(), kBoxes);
+  ASSERT_EQ(plan->missing.size(), kBoxes);
+  EXPECT_EQ(DescribeBox(plan->missing[7]), "[15:16]");
+}
+
+// Every second column of a tensor, and single elements of the other columns, row by row: each of them would have to be
+// compared with all that is left of these.
+TEST_F(BoxPlanTest, BoxesThatWouldTakeTooLongAreRefused) {
+  constexpr int64_t kColumns = 20'000;
+  std::vector<Box> boxes;
+  for (int64_t i = 0; i < kColumns; ++i) {
+    boxes.push_back({.offset = {0, 2 * i}, .extent = {kColumns + 1, 1}});
+    boxes.push_back({.offset = {i, 2 * i + 1}, .extent = {1, 1}});
+  }
+  EXPECT_THAT(PlanBox({.offset = {0, 0}, .extent = {kColumns + 1, 2 * kColumns}}, boxes),
+              storage::StatusIs(absl::StatusCode::kResourceExhausted, testing::HasSubstr("40000 boxes cut [0:20001")));
+}
+
 TEST_F(BoxPlanTest, ARangeIsAFewBoxesInOrder) {
   for (int i = 0; i < 3000; ++i) {
     const Index shape = DrawShape(random_);

@@ -1,4 +1,4 @@
-// Restoring, loading and following a step that several ranks have saved, in one process.
+// Restoring, loading and following a step that was saved in parts, in one process.
 
 #include "snapshot/restore/saved_entries.h"
 
@@ -14,12 +14,14 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/snapshot/derived_state.h"
 #include "tests/snapshot/observers.h"
 #include "tests/snapshot/saved_by_ranks.h"
 #include "tests/snapshot/test_trainer.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 #include "tidemark/async_checkpointer.h"
+#include "tidemark/capture.h"
 #include "tidemark/store_reader.h"
 #include "tidemark/worker.h"
 
@@ -44,8 +46,9 @@ class SavedEntriesTest : public testing::Test {
   }
 
   // What rank `rank` of `world` has: a matrix is split by columns, another by rows, a bias and the epoch are
-  // everybody's.
-  void Save(uint32_t world) {
+  // everybody's. With several boxes, the columns are cut as those of fused projections are, and the other matrix is
+  // split into ranges of its elements.
+  void Save(uint32_t world, bool several_boxes = false) {
     std::deque<RankContents> ranks;
     for (uint32_t rank = 0; rank < world; ++rank) {
       const auto part = [&](int64_t size) {
@@ -54,11 +57,20 @@ class SavedEntriesTest : public testing::Test {
       };
       RankContents& contents = ranks.emplace_back();
       const auto [column, columns] = part(60);
-      contents.AddBox({.name = "columns", .dtype = Dtype::kFloat32, .shape = {40, 60}}, BytesOf(columns_),
-                      {{0, column}, {40, columns}});
-      const auto [row, rows] = part(500);
-      contents.AddBox({.name = "rows", .dtype = Dtype::kFloat32, .shape = {500, 7}}, BytesOf(rows_),
-                      {{row, 0}, {rows, 7}});
+      const EntrySpec by_columns{.name = "columns", .dtype = Dtype::kFloat32, .shape = {40, 60}};
+      const EntrySpec by_rows{.name = "rows", .dtype = Dtype::kFloat32, .shape = {500, 7}};
+      if (several_boxes) {
+        for (const auto& [begin, end] : std::vector<std::pair<int64_t, int64_t>>{{25, 40}, {0, 10}, {10, 25}}) {
+          contents.AddBox(by_columns, BytesOf(columns_), {{begin, column}, {end - begin, columns}});
+        }
+        const auto [first, count] = part(500 * 7 - 3);
+        contents.AddRange(by_rows, BytesOf(rows_), static_cast<uint64_t>(first), static_cast<uint64_t>(count));
+        if (rank == 0) contents.AddRange(by_rows, BytesOf(rows_), 500 * 7 - 3, 3);
+      } else {
+        contents.AddBox(by_columns, BytesOf(columns_), {{0, column}, {40, columns}});
+        const auto [row, rows] = part(500);
+        contents.AddBox(by_rows, BytesOf(rows_), {{row, 0}, {rows, 7}});
+      }
       contents.AddBox({.name = "bias", .dtype = Dtype::kFloat32, .shape = {3}}, BytesOf(bias_), WholeBox(Shape{3}));
       const int64_t epoch = 7 + rank;
       std::vector<std::byte> value(sizeof(epoch));
@@ -107,8 +119,9 @@ class SavedEntriesTest : public testing::Test {
 };
 
 TEST_F(SavedEntriesTest, ATrainerOfOneProcessRestoresWhatAnyNumberOfRanksSaved) {
-  for (const uint32_t world : {2, 3, 5}) {
-    Save(world);
+  for (const auto& [world, several_boxes] :
+       std::vector<std::pair<uint32_t, bool>>{{2, false}, {3, false}, {5, false}, {1, true}, {2, true}, {3, true}}) {
+    Save(world, several_boxes);
     Whole whole;
     std::vector<RestoreProgress> told;
     {
@@ -192,6 +205,132 @@ TEST_F(SavedEntriesTest, TensorsThatAreTiedInTheStateAreIfTheyAreTheSame) {
   EXPECT_THAT(restore("turned"),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'turned': it is tied to 'columns'")))
       << "they are split in other ways, and are not compared then";
+}
+
+TEST_F(SavedEntriesTest, AWorkerEvaluatesWhatOneRankSavedInSeveralBoxes) {
+  Save(1, /*several_boxes=*/true);
+  std::vector<std::string> names;
+  const auto report = FollowStore(
+      {.directory = path_, .evaluator = "e", .idle_timeout = absl::ZeroDuration(), .observer = NoWarnings()},
+      [&](const Snapshot& snapshot) -> absl::StatusOr<Verdict> {
+        for (const EntrySpec& spec : snapshot.entries()) names.push_back(spec.name + (spec.whole() ? "" : " in parts"));
+        EXPECT_TRUE(std::ranges::equal(snapshot.bytes(0), BytesOf(columns_)));
+        EXPECT_TRUE(std::ranges::equal(snapshot.bytes(1), BytesOf(rows_)));
+        return Metrics{{"ok", 1}};
+      });
+  ASSERT_THAT(report, IsOk());
+  EXPECT_EQ(report->evaluated, 1);
+  EXPECT_THAT(names, ElementsAre("columns", "rows", "bias", "epoch"));
+}
+
+TEST_F(SavedEntriesTest, WhatOneRankSavedInSeveralBoxesIsReadInPartsOrAsWholes) {
+  Save(1, /*several_boxes=*/true);
+  auto reader = StoreReader::Open(path_);
+  ASSERT_THAT(reader, IsOk());
+  const auto parts = (*reader)->OpenStep(step_);
+  ASSERT_THAT(parts, IsOk());
+  std::vector<std::string> names;
+  for (const StoredEntry& entry : (*parts)->contents().entries) names.push_back(entry.spec.name);
+  EXPECT_THAT(names, ElementsAre("columns", "columns", "columns", "rows", "rows", "rows", "bias", "epoch"));
+  const auto wholes = (*reader)->OpenStep(step_, StepView::kWholes);
+  ASSERT_THAT(wholes, IsOk());
+  ASSERT_EQ((*wholes)->contents().entries.size(), 4);
+  for (const StepReader* step : {parts->get(), wholes->get()}) {
+    std::vector<float> box(2 * 30);
+    ASSERT_THAT(step->ReadBox("columns", std::vector<int64_t>{9, 5}, std::vector<int64_t>{2, 30},
+                              std::as_writable_bytes(std::span(box))),
+                IsOk());
+    EXPECT_TRUE(std::ranges::equal(std::span(box).first(30), std::span(columns_).subspan(9 * 60 + 5, 30)));
+    EXPECT_TRUE(std::ranges::equal(std::span(box).last(30), std::span(columns_).subspan(10 * 60 + 5, 30)));
+  }
+  const auto rows = (*reader)->ReadEntry(step_, "rows");
+  ASSERT_THAT(rows, IsOk());
+  EXPECT_TRUE(std::ranges::equal(*rows, BytesOf(rows_)));
+  const auto snapshot = (*reader)->Load(StepSelector::Latest(), {"columns"});
+  ASSERT_THAT(snapshot, IsOk());
+  EXPECT_TRUE(std::ranges::equal((*snapshot)->bytes(0), BytesOf(columns_)));
+}
+
+// A state that has two boxes of a matrix, beside a whole tensor.
+struct StateOfBoxes {
+  StateOfBoxes() {
+    const auto box = [](std::vector<float>& numbers, int64_t begin, int64_t end) {
+      return State::Entry{.spec = {.name = "columns",
+                                   .dtype = Dtype::kFloat32,
+                                   .shape = {40, 60},
+                                   .box_offset = {begin, 0},
+                                   .box_extent = {end - begin, 60}},
+                          .bytes = numbers.size() * sizeof(float),
+                          .host = reinterpret_cast<std::byte*>(numbers.data())};
+    };
+    state.SetDerivedEntries({box(back, 10, 40), box(front, 0, 10)});
+    state.AddTensor("bias", Dtype::kFloat32, {3}, bias.data());
+  }
+  std::vector<float> front = std::vector<float>(10 * 60, 1.0F);
+  std::vector<float> back = std::vector<float>(30 * 60, 2.0F);
+  std::vector<float> bias = {1, 2, 3};
+  DerivedState state;
+};
+
+TEST_F(SavedEntriesTest, AStateWithSeveralBoxesOfATensorIsSavedAndReadAsAWhole) {
+  StateOfBoxes boxes;
+  const auto whole_of = [&] {
+    std::vector<float> whole = boxes.front;
+    whole.insert(whole.end(), boxes.back.begin(), boxes.back.end());
+    return whole;
+  };
+  auto checkpointer = AsyncCheckpointer::Open({.directory = path_, .observer = NoWarnings()});
+  ASSERT_THAT(checkpointer, IsOk());
+  // The second save finds the chunks of each box, also if a restarted trainer makes it.
+  for (int64_t step = 1; step <= 3; ++step) {
+    boxes.front[7] = static_cast<float>(step);
+    auto save = (*checkpointer)->Save(step, boxes.state);
+    ASSERT_THAT(save, IsOk());
+    ASSERT_THAT(save->committed().Wait(), IsOk());
+    EXPECT_EQ((*checkpointer)->LatestStep()->reused_bytes > 0, step > 1);
+    if (step != 2) continue;
+    ASSERT_THAT((*checkpointer)->Close(), IsOk());
+    checkpointer = AsyncCheckpointer::Open({.directory = path_, .observer = NoWarnings()});
+    ASSERT_THAT(checkpointer, IsOk());
+  }
+  auto reader = StoreReader::Open(path_);
+  ASSERT_THAT(reader, IsOk());
+  for (int64_t step = 1; step <= 3; ++step) {
+    boxes.front[7] = static_cast<float>(step);
+    const auto bytes = (*reader)->ReadEntry(step, "columns");
+    ASSERT_THAT(bytes, IsOk());
+    EXPECT_TRUE(std::ranges::equal(*bytes, BytesOf(whole_of())));
+    Whole whole;
+    ASSERT_THAT((*checkpointer)->Restore(step, whole.state, {.allow_missing = true}), IsOk());
+    EXPECT_EQ(whole.columns, whole_of());
+  }
+  EXPECT_THAT((*checkpointer)->RestoreLatest(boxes.state),
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'columns': the state holds only a part of it")));
+  EXPECT_THAT((*checkpointer)->Close(), IsOk());
+}
+
+TEST_F(SavedEntriesTest, ASnapshotHasTheBoxesOfItsState) {
+  StateOfBoxes boxes;
+  const auto snapshot = Capture(boxes.state);
+  ASSERT_THAT(snapshot, IsOk());
+  EXPECT_EQ((*snapshot)->entries().size(), 3);
+  EXPECT_EQ((*snapshot)->Find("columns"), 1) << "the first of them";
+  const absl::Status restored = RestoreFrom(**snapshot, boxes.state);
+  EXPECT_THAT(restored,
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'columns': the state holds only a part of it")));
+  EXPECT_THAT(std::string(restored.message()), testing::Not(HasSubstr("renamed twice")));
+}
+
+TEST_F(SavedEntriesTest, ABoxThatOneRankHasNotSavedIsMissed) {
+  std::deque<RankContents> ranks(1);
+  const EntrySpec spec{.name = "columns", .dtype = Dtype::kFloat32, .shape = {40, 60}};
+  ranks[0].AddBox(spec, BytesOf(columns_), {{0, 0}, {40, 30}});
+  ranks[0].AddBox(spec, BytesOf(columns_), {{0, 31}, {40, 29}});
+  Commit(ranks);
+  auto reader = StoreReader::Open(path_);
+  ASSERT_THAT(reader, IsOk());
+  EXPECT_THAT((*reader)->Load(StepSelector::Latest()),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr("no rank has saved [0:40, 30:31] of it")));
 }
 
 TEST_F(SavedEntriesTest, AWorkerEvaluatesTheWhole) {

@@ -35,14 +35,35 @@ ReusableShard Source() {
   return shard;
 }
 
+EntrySpec Whole(std::string name) { return Tensor(std::move(name), Dtype::kUint8, {}); }
+
 TEST(ChunkReuse, FindsAnEntryByItsNameWhereverItIs) {
   const ReusableShard source = Source();
   ChunkReuse reuse(&source, TestIdentity(20), kTestChunkBytes);
   for (const size_t number : {0, 1, 7}) {
-    EXPECT_EQ(reuse.ChunksOf(number, "a").data(), &source.index.chunks[0]);
-    EXPECT_EQ(reuse.ChunksOf(number, "a").size(), 2u);
-    EXPECT_EQ(reuse.ChunksOf(number, "b").data(), &source.index.chunks[2]);
-    EXPECT_THAT(reuse.ChunksOf(number, "c"), IsEmpty());
+    EXPECT_EQ(reuse.ChunksOf(number, Whole("a")).data(), &source.index.chunks[0]);
+    EXPECT_EQ(reuse.ChunksOf(number, Whole("a")).size(), 2u);
+    EXPECT_EQ(reuse.ChunksOf(number, Whole("b")).data(), &source.index.chunks[2]);
+    EXPECT_THAT(reuse.ChunksOf(number, Whole("c")), IsEmpty());
+  }
+}
+
+TEST(ChunkReuse, TellsBoxesOfOneNameApartWhereverTheyAre) {
+  ReusableShard source = Source();
+  const auto box = [](int64_t offset) {
+    EntrySpec spec = Tensor("a", Dtype::kUint8, {10});
+    spec.box_offset = {offset};
+    spec.box_extent = {5};
+    return spec;
+  };
+  source.index.entries[0].spec = box(0);
+  source.index.entries[1].spec = box(5);
+  ChunkReuse reuse(&source, TestIdentity(20), kTestChunkBytes);
+  for (const size_t number : {0, 1, 7}) {
+    EXPECT_EQ(reuse.ChunksOf(number, box(0)).data(), &source.index.chunks[0]);
+    EXPECT_EQ(reuse.ChunksOf(number, box(5)).data(), &source.index.chunks[2]);
+    EXPECT_THAT(reuse.ChunksOf(number, box(1)), IsEmpty());
+    EXPECT_THAT(reuse.ChunksOf(number, Whole("a")), IsEmpty());
   }
 }
 
@@ -69,11 +90,11 @@ TEST(ChunkReuse, GivesOneNumberToAFileThatIsListedTwice) {
 
 TEST(ChunkReuse, FindsNothingInAShardThatDoesNotFit) {
   const ReusableShard source = Source();
-  EXPECT_THAT(ChunkReuse(nullptr, TestIdentity(20), kTestChunkBytes).ChunksOf(0, "a"), IsEmpty());
-  EXPECT_THAT(ChunkReuse(&source, TestIdentity(20), 2 * kTestChunkBytes).ChunksOf(0, "a"), IsEmpty());
+  EXPECT_THAT(ChunkReuse(nullptr, TestIdentity(20), kTestChunkBytes).ChunksOf(0, Whole("a")), IsEmpty());
+  EXPECT_THAT(ChunkReuse(&source, TestIdentity(20), 2 * kTestChunkBytes).ChunksOf(0, Whole("a")), IsEmpty());
   ShardIdentity elsewhere = TestIdentity(20);
   elsewhere.store.bytes[3] ^= 1;
-  EXPECT_THAT(ChunkReuse(&source, elsewhere, kTestChunkBytes).ChunksOf(0, "a"), IsEmpty());
+  EXPECT_THAT(ChunkReuse(&source, elsewhere, kTestChunkBytes).ChunksOf(0, Whole("a")), IsEmpty());
 }
 
 TEST(ChunkReuse, NeverRefersToTheNewShardItself) {
@@ -174,7 +195,7 @@ class SimulatedSteps {
       end += chunk_bytes_;
     }
     next->index.files = reuse.files();
-    next->index_base = reuse.ChooseBase(next->index);
+    next->index_base = reuse.ChooseBase(next->index, /*repeats_names=*/false);
     next->index.files = reuse.files();
     const uint64_t bytes = end + AlignUp(EncodedShardIndexBytes(next->index, next->index_base)) + kShardBlockBytes;
     next->files = reuse.FilesBehind({.bytes = bytes, .sequence = identity.sequence});

@@ -46,6 +46,17 @@ TEST(ShardHeader, SurvivesARoundTrip) {
   EXPECT_EQ(decoded->chunk_bytes, header.chunk_bytes);
 }
 
+TEST(ShardHeader, HasVersion2IfNamesAreRepeated) {
+  ShardHeader header = TestHeader();
+  const std::string unique = EncodeShardHeader(header);
+  header.repeats_names = true;
+  const std::string repeated = EncodeShardHeader(header);
+  EXPECT_EQ(unique[8], 1);
+  EXPECT_EQ(repeated[8], 2);
+  EXPECT_FALSE(DecodeShardHeader(AsBytes(unique))->repeats_names);
+  EXPECT_TRUE(DecodeShardHeader(AsBytes(repeated))->repeats_names);
+}
+
 class ShardHeaderViolation : public ::testing::TestWithParam<BlockViolation> {};
 
 TEST_P(ShardHeaderViolation, IsRefused) {
@@ -61,10 +72,10 @@ const BlockViolation kHeaderViolations[] = {
     {"Empty", [](auto* b) { b->clear(); }, false, StatusCode::kDataLoss, "expected 4096 bytes, found 0 bytes"},
     {"Magic", [](auto* b) { (*b)[3] = '\n'; }, true, StatusCode::kDataLoss,
      "shard header: magic at byte 0: expected 'TMKSHARD', found 'TMK\\x0aHARD'"},
-    {"NewerVersion", [](auto* b) { Set<uint32_t>(b, 8, 2); }, true, StatusCode::kUnimplemented,
-     "shard header: version at byte 8: expected at most 1, found 2: written by a newer version"},
-    {"NewerVersionOfAnotherLayout", [](auto* b) { Set<uint32_t>(b, 8, 3); }, false, StatusCode::kUnimplemented,
-     "found 3"},
+    {"NewerVersion", [](auto* b) { Set<uint32_t>(b, 8, 3); }, true, StatusCode::kUnimplemented,
+     "shard header: version at byte 8: expected at most 2, found 3: written by a newer version"},
+    {"NewerVersionOfAnotherLayout", [](auto* b) { Set<uint32_t>(b, 8, 4); }, false, StatusCode::kUnimplemented,
+     "found 4"},
     {"VersionZero", [](auto* b) { Set<uint32_t>(b, 8, 0); }, true, StatusCode::kDataLoss,
      "shard header: version at byte 8: expected 1, found 0"},
     {"Checksum", [](auto* b) { (*b)[4088] ^= 1; }, false, StatusCode::kDataLoss, "shard header: checksum at byte 4088"},

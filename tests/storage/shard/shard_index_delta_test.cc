@@ -111,6 +111,36 @@ TEST(ShardIndexDelta, ReturnsTheErrorOfItsBase) {
               StatusIs(StatusCode::kNotFound, "gone"));
 }
 
+// Entries 0 and 1 are boxes of one tensor.
+TEST(ShardIndexDelta, ObeysTheRulesOfRepeatedNames) {
+  const auto box = [](ShardIndex& index, size_t entry, int64_t offset) {
+    index.entries[entry].spec = Tensor("w", Dtype::kUint8, {200});
+    index.entries[entry].spec.box_offset = {offset};
+    index.entries[entry].spec.box_extent = {100};
+  };
+  ShardIndex whole = Base();
+  box(whole, 0, 0);
+  box(whole, 1, 100);
+  const auto decode = [&](const Delta& delta, bool repeats_names) {
+    const std::string bytes = delta.Encode();
+    IndexBase base;
+    return DecodeShardIndexDelta(
+        AsBytes(bytes), {TestIdentity(), kTestChunkBytes, repeats_names}, FooterOf(bytes),
+        [&](const FileReference&, const Digest128&) { return whole; }, &base);
+  };
+  Delta delta;
+  box(delta.index, 0, 0);
+  box(delta.index, 1, 100);
+  const auto decoded = decode(delta, true);
+  ASSERT_THAT(decoded, IsOk());
+  ExpectSame(*decoded, delta.index);
+  EXPECT_THAT(decode(delta, false), StatusIs(StatusCode::kDataLoss, HasSubstr("found 'w' again")));
+  box(delta.index, 1, 99);
+  delta.base.changed_entries[1] = true;
+  EXPECT_THAT(decode(delta, true),
+              StatusIs(StatusCode::kDataLoss, HasSubstr("its box [99:199] overlaps with [0:100] of entry 0")));
+}
+
 TEST(ShardIndexDelta, RefusesEveryTruncation) {
   const std::string bytes = Delta().Encode();
   IndexBase base;

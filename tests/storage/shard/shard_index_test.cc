@@ -62,12 +62,12 @@ constexpr size_t kFilesAt = 56;
 constexpr size_t kChunksAt = kFilesAt + 32;
 constexpr size_t kEntriesAt = kChunksAt + 4 * 48;
 
-absl::StatusOr<ShardIndex> Decode(const std::string& bytes) {
+absl::StatusOr<ShardIndex> Decode(const std::string& bytes, bool repeats_names = false) {
   ShardFooter footer;
   footer.index_offset = kIndexOffset;
   footer.index_bytes = bytes.size();
   footer.index_digest = DigestOf(AsBytes(bytes));
-  return DecodeShardIndex(AsBytes(bytes), {TestIdentity(), kTestChunkBytes}, footer);
+  return DecodeShardIndex(AsBytes(bytes), {TestIdentity(), kTestChunkBytes, repeats_names}, footer);
 }
 
 // More than there is room for ahead, so that they move while they are read.
@@ -87,6 +87,57 @@ TEST(ShardIndex, SurvivesARoundTrip) {
   const auto decoded = Decode(bytes);
   ASSERT_TRUE(decoded.ok()) << decoded.status();
   EXPECT_EQ(*decoded, TestIndex());
+}
+
+// TestIndex with more boxes of "box": rows beside its columns, and none.
+ShardIndex IndexOfBoxes() {
+  ShardIndex index = TestIndex();
+  index.chunks.push_back(Chunk(45104, 90, 90, Codec::kRaw));
+  index.chunks.back().raw_bytes = index.chunks.back().stored_bytes = 3 * 10 * 8;
+  index.entries.push_back({index.entries[2].spec, 4, 1});
+  index.entries.back().spec.box_offset = {97, 0};
+  index.entries.back().spec.box_extent = {3, 10};
+  index.entries.push_back({index.entries[2].spec, 0, 0});
+  index.entries.back().spec.box_extent = {0, 5};
+  return index;
+}
+
+TEST(ShardIndex, HasSeveralBoxesOfATensorIfTheHeaderSaysSo) {
+  const std::string bytes = EncodeShardIndex(IndexOfBoxes());
+  const auto decoded = Decode(bytes, /*repeats_names=*/true);
+  ASSERT_THAT(decoded, IsOk());
+  EXPECT_EQ(*decoded, IndexOfBoxes());
+  EXPECT_THAT(Decode(bytes),
+              StatusIs(StatusCode::kDataLoss, HasSubstr("expected one that no other entry has, found 'box' again")));
+}
+
+TEST(ShardIndex, RepeatsANameIfTheHeaderSaysSo) {
+  EXPECT_THAT(
+      Decode(EncodeShardIndex(TestIndex()), /*repeats_names=*/true),
+      StatusIs(StatusCode::kDataLoss, HasSubstr("names of all entries at byte 495: expected one that several have, as "
+                                                "version 2 of the header says, found none")));
+}
+
+TEST(ShardIndex, RefusesOtherEntriesOfOneName) {
+  const std::string expected =
+      "name of entry 5 at byte 543: expected one that no other entry has, or another box of its tensor, found ";
+  ShardIndex index = IndexOfBoxes();
+  index.entries[5].spec.box_offset = {97, 1};
+  EXPECT_THAT(
+      Decode(EncodeShardIndex(index), true),
+      StatusIs(StatusCode::kDataLoss,
+               HasSubstr(expected + "'box' again: its box [97:100, 1:11] overlaps with [0:100, 10:15] of entry 2")));
+  index = IndexOfBoxes();
+  index.entries[5].spec.shape[0] = 101;
+  EXPECT_THAT(
+      Decode(EncodeShardIndex(index), true),
+      StatusIs(
+          StatusCode::kDataLoss,
+          HasSubstr(expected + "'box' again: it is float64 [101, 50], and entry 2 of that name is float64 [100, 50]")));
+  index = IndexOfBoxes();
+  index.entries[5].spec.name = "weight";
+  EXPECT_THAT(Decode(EncodeShardIndex(index), true),
+              StatusIs(StatusCode::kDataLoss, HasSubstr(expected + "'weight' again: another entry has the same name")));
 }
 
 TEST(ShardIndex, SurvivesARoundTripWithNothingInIt) {

@@ -22,7 +22,9 @@ class ShardPlanTest : public ::testing::Test {
                          {.spec = Tensor("tied", Dtype::kUint8, {10000}), .bytes = {}, .alias_of = 1}};
   }
   ShardPlan Plan(const ReusableShard* source = nullptr) {
-    EXPECT_THAT(ValidateContents(TestIdentity(), contents_), IsOk());
+    bool repeats_names = true;
+    EXPECT_THAT(ValidateContents(TestIdentity(), contents_, &repeats_names), IsOk());
+    EXPECT_FALSE(repeats_names);
     ChunkReuse reuse(source, TestIdentity(), 4096);
     auto plan = PlanShard(contents_, 4096, &reuse);
     EXPECT_THAT(plan, IsOk());

@@ -304,7 +304,7 @@ TEST_F(ShardReaderTest, SaysThatThereIsNoFile) {
 
 TEST_F(ShardReaderTest, SaysThatTheFileIsNewer) {
   std::string bytes = ReadWhole(path_);
-  bytes[8] = 2;
+  bytes[8] = 3;
   WriteWhole(path_, bytes);
   EXPECT_THAT(OpenStatus(), StatusIs(StatusCode::kUnimplemented, AllOf(HasSubstr(path_), HasSubstr("newer version"))));
 }

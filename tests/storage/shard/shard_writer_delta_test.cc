@@ -222,6 +222,40 @@ TEST_F(ShardWriterDelta, HasTheEntriesWhoseDescriptionsChanged) {
   }
 }
 
+// The last two entries are boxes of one tensor, or of two tensors.
+TEST_F(ShardWriterDelta, IsWholeWhereOnlyOneOfTheTwoRepeatsNames) {
+  Fill(12'000);
+  const auto contents = [&](bool repeats) {
+    ShardContents with_boxes = Contents();
+    for (size_t i = 0; i < 2; ++i) {
+      EntrySpec& spec = with_boxes.entries[names_.size() - 2 + i].spec;
+      spec = Tensor(repeats || i == 0 ? "w" : "v", Dtype::kFloat32, {2, static_cast<int64_t>(floats_)});
+      spec.box_offset = {static_cast<int64_t>(i), 0};
+      spec.box_extent = {1, static_cast<int64_t>(floats_)};
+    }
+    return with_boxes;
+  };
+  Save(contents(false));
+  EXPECT_FALSE(Save(contents(true)).footer.index_is_delta);
+  for (int i = 0; i < 2; ++i) {
+    Change(5);
+    EXPECT_TRUE(Save(contents(true)).footer.index_is_delta);
+    ExpectReadsBack();
+    EXPECT_TRUE((*Open(step_))->header().repeats_names);
+    EXPECT_THAT(DamageOf(step_), IsEmpty());
+  }
+  // The next shard claims that no name is repeated.
+  const std::string path = PathOf(step_ + 1);
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+  WriteWhole(path, BuildShard({IdentityOf(step_ + 1), last_->chunk_bytes}, std::string(kShardBlockBytes, 'x'),
+                              last_->index, last_->index_base));
+  EXPECT_THAT(Open(step_ + 1),
+              StatusIs(StatusCode::kDataLoss, HasSubstr("shard header: version: expected 1, found 2")));
+  std::filesystem::remove(path);
+  EXPECT_FALSE(Save(contents(false)).footer.index_is_delta);
+  ExpectReadsBack();
+}
+
 TEST_F(ShardWriterDelta, HasNoBaseOfMoreSavesThanAFileMayBeOld) {
   Fill(12'000);
   constexpr uint64_t kSavesMax = 6;

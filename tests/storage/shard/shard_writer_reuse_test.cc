@@ -154,6 +154,35 @@ TEST_P(ShardWriterReuse, FindsEntriesThatHaveMoved) {
   EXPECT_EQ(SaveAfter(first, 2, moved).reused_bytes, StoredBytes(first.reusable->index));
 }
 
+// Six boxes of one tensor, and then in the order from the last to the first.
+TEST_P(ShardWriterReuse, FindsBoxesOfATensorThatHaveMoved) {
+  const Model model(random_);
+  const auto boxes = [&](bool backwards) {
+    TestContents contents;
+    for (int64_t i = 0; i < 6; ++i) {
+      const int64_t box = backwards ? 5 - i : i;
+      EntrySpec spec = Tensor("w", Dtype::kUint8, {6, kTestChunkBytes});
+      spec.box_offset = {box, 0};
+      spec.box_extent = {1, kTestChunkBytes};
+      const auto begin = model.weights.begin() + box * kTestChunkBytes;
+      contents.Add(spec, std::vector(begin, begin + kTestChunkBytes));
+    }
+    return contents;
+  };
+  TestContents contents = boxes(false);
+  const WrittenShard first = Save(1, contents);
+  EXPECT_TRUE(first.reusable->repeats_names);
+  TestContents moved = boxes(true);
+  EXPECT_EQ(SaveAfter(first, 2, moved).reused_bytes, StoredBytes(first.reusable->index));
+  const auto folder = [&](int64_t step) { return directory_ / StepFolderName(step, TestIdentity(step).attempt); };
+  std::filesystem::remove_all(folder(1));
+  const auto verified =
+      VerifyShard(PosixFileSystem(), folder(2) + "/" + ShardFileName(0, 1), directory_.path(), nullptr, {});
+  ASSERT_THAT(verified, IsOk());
+  ASSERT_EQ(verified->damage.size(), 1u);
+  EXPECT_THAT(verified->damage[0].entries, ElementsAre("w")) << "once, not for each box";
+}
+
 TEST_P(ShardWriterReuse, WritesAgainWhatGrewAndReusesTheRest) {
   const Model model(random_);
   TestContents contents = model.Contents();

@@ -370,6 +370,39 @@ TEST_F(ShardWriterAlone, RefusesANameTwice) {
   ExpectInvalid(*contents, "entry 'w': another entry has the same name");
 }
 
+EntrySpec ByteRows(const std::string& name, int64_t begin, int64_t end) {
+  EntrySpec spec = Tensor(name, Dtype::kUint8, {100, 1000});
+  spec.box_offset = {begin, 0};
+  spec.box_extent = {end - begin, 1000};
+  return spec;
+}
+
+TEST_F(ShardWriterAlone, WritesSeveralBoxesOfATensorWithVersion2) {
+  std::mt19937_64 random(3);
+  TestContents contents;
+  contents.Add(ByteRows("w", 0, 20), RandomBytes(20'000, random));
+  contents.Add(Tensor("v", Dtype::kInt8, {1}), {std::byte{1}});
+  contents.Add(ByteRows("w", 20, 100), RandomBytes(80'000, random));
+  ASSERT_THAT(Write(*contents), IsOk());
+  auto reader = ShardReader::Open(PosixFileSystem(), path_, directory_.path());
+  ASSERT_THAT(reader, IsOk());
+  ExpectReadsBack(**reader, contents);
+  EXPECT_TRUE((*reader)->header().repeats_names);
+  EXPECT_EQ(ReadWhole(path_)[8], 2);
+  const ShardIdentity identity = TestIdentity();
+  const auto verified = VerifyShard(PosixFileSystem(), path_, directory_.path(), &identity, {});
+  ASSERT_THAT(verified, IsOk());
+  EXPECT_TRUE(verified->damage.empty());
+}
+
+TEST_F(ShardWriterAlone, RefusesBoxesOfATensorThatOverlap) {
+  TestContents contents;
+  contents.Add(ByteRows("w", 0, 2), std::vector<std::byte>(2000));
+  contents.Add(ByteRows("w", 2, 4), std::vector<std::byte>(2000));
+  contents.Add(ByteRows("w", 3, 5), std::vector<std::byte>(2000));
+  ExpectInvalid(*contents, "entry 'w': its box [3:5, 0:1000] overlaps with [2:4, 0:1000] of entry 1");
+}
+
 TEST_F(ShardWriterAlone, RefusesATieToALaterEntry) {
   TestContents contents;
   contents.Tie(Tensor("tied", Dtype::kInt8, {1}), 0);

@@ -262,7 +262,7 @@ void TestStore::MakeShardNewer(int64_t step) const {
   const std::string path = ShardPath(step);
   std::string contents = ReadWhole(path);
   ASSERT_EQ(contents[kVersionOffset], 1);
-  contents[kVersionOffset] = 2;
+  contents[kVersionOffset] = 3;
   WriteWhole(path, contents);
 }
 

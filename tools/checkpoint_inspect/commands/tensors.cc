@@ -3,6 +3,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -125,14 +126,15 @@ void PrintListAsJson(Console& console, const Json& document, const std::vector<L
   });
 }
 
-// Of entries that are tied the first one counts for all.
+// Of entries that are tied the first one counts for all. Boxes of one tensor are told apart by their bytes.
 std::vector<TreeNode> TreeOf(const std::vector<ListedEntry>& listed, EntryOrder order) {
   std::vector<TreeLeaf> leaves;
   leaves.reserve(listed.size());
-  absl::flat_hash_set<std::pair<std::string_view, uint32_t>> counted;  // by the owner's name and rank
+  // By the owner's name, rank and digest.
+  absl::flat_hash_set<std::tuple<std::string_view, uint32_t, std::string_view>> counted;
   for (const auto& [stored, statistics] : listed) {
     const std::string& owner = stored->tied_to.empty() ? stored->spec.name : stored->tied_to;
-    const bool counts = counted.emplace(owner, stored->rank).second;
+    const bool counts = counted.emplace(owner, stored->rank, stored->digest).second || stored->tied_to.empty();
     leaves.push_back(
         {.name = stored->spec.name, .bytes = counts ? stored->bytes : 0, .statistics = counts ? statistics : nullptr});
   }

@@ -94,6 +94,32 @@ TEST_F(AdoptionTest, CommitsACopyAndRemovesTheAttempt) {
   EXPECT_THAT(again->left_alone[0].why, HasSubstr("committed already"));
 }
 
+TEST_F(AdoptionTest, CopiesAShardWithSeveralBoxesOfATensor) {
+  {
+    auto store = Open();
+    const auto identity = store->BeginAttempt(5);
+    ASSERT_THAT(identity, IsOk());
+    auto writer = ShardWriter::Create(files_, {.io = IoQueueKind::kThreads});
+    ASSERT_THAT(writer, IsOk());
+    const int64_t values[2] = {51, 52};
+    ShardContents contents;
+    for (int64_t i = 0; i < 2; ++i) {
+      EntrySpec spec{.name = "w", .dtype = Dtype::kInt64, .shape = {2}, .box_offset = {i}, .box_extent = {1}};
+      contents.entries.push_back({.spec = std::move(spec), .bytes = std::as_bytes(std::span(&values[i], 1))});
+    }
+    ASSERT_THAT((*writer)->Write(ShardOf(*identity), *identity, contents), IsOk());
+  }
+  ASSERT_THAT(Adopt({5}), IsOk());
+  auto store = Open();
+  EXPECT_EQ(ValueAt(*store, 5, files_), 51) << "of the first box";
+  const auto record = store->catalog().Find(5);
+  ASSERT_THAT(record, IsOk());
+  const AttemptId attempt{*FromHex((*record)->info.attempt)};
+  const auto shard = ShardReader::Open(files_, layout_.shard(5, attempt, 0, 1), layout_.steps());
+  ASSERT_THAT(shard, IsOk());
+  EXPECT_TRUE((*shard)->header().repeats_names);
+}
+
 TEST_F(AdoptionTest, IsOfferedWhereAllShardsAreThere) {
   CutSavesShort();
   const auto plan = Plan();

@@ -243,7 +243,7 @@ TEST_F(RepairTest, LeavesACommittedStepAloneThatHasAShardOfANewerVersionOrOfAnot
   }
   auto newer = ReadSmallFile(files_, ShardOf(two_), 1 << 20);
   ASSERT_THAT(newer, IsOk());
-  (*newer)[8] = 2;  // the version
+  (*newer)[8] = 3;  // the version
   PutFile(files_, ShardOf(two_), *newer);
   auto applied = Apply();
   ASSERT_THAT(applied, IsOk());
@@ -251,7 +251,7 @@ TEST_F(RepairTest, LeavesACommittedStepAloneThatHasAShardOfANewerVersionOrOfAnot
   ASSERT_EQ(applied->unread.size(), 2u) << "step 3 has its chunk there";
   EXPECT_EQ(applied->unread[0].step, 2);
   EXPECT_THAT(applied->unread[0].why,
-              AllOf(HasSubstr(ShardOf(two_)), HasSubstr("found 2: written by a newer version")));
+              AllOf(HasSubstr(ShardOf(two_)), HasSubstr("found 3: written by a newer version")));
   EXPECT_EQ(applied->unread[1].step, 3);
   EXPECT_THAT(applied->lost, IsEmpty());
 
@@ -366,7 +366,7 @@ TEST_F(RepairTest, LeavesAnAttemptOfANewerVersionOrOfAnotherStoreAlone) {
   }
   auto shard = ReadSmallFile(files_, ShardOf(two_), 1 << 20);
   ASSERT_THAT(shard, IsOk());
-  (*shard)[8] = 2;  // the version
+  (*shard)[8] = 3;  // the version
   PutFile(files_, ShardOf(two_), *shard);
   strange.store = StoreId{{9}};
   ASSERT_THAT(WriteShard(layout_, strange, 300, files_), IsOk());
