@@ -23,7 +23,8 @@ void TryVote(const std::string& bytes) {
   if (!vote.ok()) return RequireNamedError(vote.status());
   const absl::StatusOr<std::string> written = storage::EncodeRankVote(*vote);
   Require(written.ok() && *written == bytes, "a vote is not what it was once it is written");
-  // A coordinator of this rank alone takes it at its word.
+  // A coordinator has a place for each rank, which a small input is not to pay for.
+  if (vote->part.world_size > 1024) return;
   storage::Coordinator coordinator(vote->part);
   const auto step = coordinator.Hear(*vote);
   if (!vote->yes) {
@@ -53,7 +54,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const uint64_t checksum = storage::ChecksumOf(fuzz::AsBytes(bytes));
     bytes.append(reinterpret_cast<const char*>(&checksum), sizeof(checksum));
   }
-  // A coordinator has a place for each rank.
   const bool is_vote = (form & 1) == 0;
   const fuzz::AllocationBudget budget(size);
   is_vote ? fuzz::TryVote(bytes) : fuzz::TryOutcomes(bytes);

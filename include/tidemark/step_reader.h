@@ -72,7 +72,7 @@ struct StepContents {
   std::map<std::string, std::string> properties;
 };
 
-// What the entries are of a step that several ranks saved, or of which a rank saved several boxes of one tensor.
+// How the entries of a step are shown that were saved in parts: by several ranks, or as several boxes by one rank.
 enum class StepView {
   kParts,   // each rank's part or parts of an entry, one after the other
   kWholes,  // a tensor is made of all ranks' parts; any other value is the lowest rank's
@@ -110,8 +110,8 @@ class StepReader {
   //
   // kNotFound: no such entry, or a file of another step is gone. kOutOfRange: the box leaves the entry's shape.
   // kInvalidArgument: a destination of another size. kDataLoss: damaged; the ranks disagree on dtype or shape; or no
-  // rank has saved some of the elements. kResourceExhausted: no memory, or the ranks' boxes overlap so that they cut
-  // this one into too many parts.
+  // rank has saved some of the elements. kResourceExhausted: no memory, or the ranks' boxes overlap or leave
+  // holes so that they cut this one into too many parts.
   absl::Status ReadBox(std::string_view name, std::span<const int64_t> offset, std::span<const int64_t> extent,
                        std::span<std::byte> destination) const;
 

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <iterator>
 #include <utility>
+#include <variant>
 
 #include "fmt/format.h"
+#include "storage/shard/box_overlap.h"
 #include "storage/shard/entry_names.h"
 
 namespace tidemark {
@@ -13,7 +15,7 @@ namespace {
 // Boxes that overlap without end would cut a tensor into as many parts as it has elements.
 constexpr size_t kPartsMin = 1024;
 constexpr size_t kPartsOfBoxMax = 64;
-// How often a box that is left to cover is compared with a stored one. Of a grid of n boxes it is 2 n times.
+// How often a box that is left to cover is compared with a stored one.
 constexpr uint64_t kComparisonsMin = 1 << 22;
 constexpr uint64_t kComparisonsOfBoxMax = 256;
 
@@ -52,6 +54,30 @@ void Subtract(Box box, const Box& taken, std::vector<Box>& left) {
     box.offset[d] = taken.offset[d];
     box.extent[d] = taken.extent[d];
   }
+}
+
+// The count of elements. Precondition: it is less than 2^64.
+uint64_t ElementsOf(const Box& box) {
+  uint64_t elements = 1;
+  for (const int64_t extent : box.extent) elements *= static_cast<uint64_t>(extent);
+  return elements;
+}
+
+// Whether the boxes, each within `wanted`, make it up and no two overlap. Of very many boxes that lie like woven rods
+// the answer may be no although they do.
+bool AreTilesOf(const Box& wanted, std::span<const BoxPart> parts) {
+  uint64_t elements = 0;
+  std::vector<EntrySpec> specs;
+  for (const BoxPart& part : parts) {
+    const uint64_t more = ElementsOf(part.box);
+    if (more > ElementsOf(wanted) - elements) return false;
+    elements += more;
+    specs.push_back({.shape = wanted.extent, .box_offset = part.box.offset, .box_extent = part.box.extent});
+  }
+  if (elements != ElementsOf(wanted)) return false;
+  std::vector<const EntrySpec*> boxes;
+  for (const EntrySpec& spec : specs) boxes.push_back(&spec);
+  return std::holds_alternative<storage::AllApart>(storage::FindOverlap(boxes));
 }
 
 // How many elements of a row-major tensor one index of dimension `d` has.
@@ -122,11 +148,15 @@ absl::StatusOr<BoxPlan> PlanBox(const Box& wanted, std::span<const Box> stored) 
     if (DoOverlap(wanted, stored[i])) order.push_back(i);
   }
   std::ranges::stable_sort(order, [&](size_t a, size_t b) { return stored[a].offset < stored[b].offset; });
+  // What was saved once needs no cutting, however its boxes lie.
+  for (const size_t source : order) plan.parts.push_back({.source = source, .box = *Overlap(wanted, stored[source])});
+  if (!wanted.extent.empty() && AreTilesOf(wanted, plan.parts)) return plan;
+  plan.parts.clear();
   std::vector<Box> left = {wanted};
   uint64_t comparisons = 0;
   const auto cut_too_often = [&] {
-    return absl::ResourceExhaustedError(
-        fmt::format("{} boxes cut {} into too many parts", stored.size(), DescribeBox(wanted)));
+    return absl::ResourceExhaustedError(fmt::format(
+        "{} boxes, which overlap or leave holes, cut {} into too many parts", stored.size(), DescribeBox(wanted)));
   };
   for (const size_t source : order) {
     std::vector<Box> next;

@@ -46,9 +46,9 @@ struct BoxPlan {
   std::vector<Box> missing;    // what no stored box has
 };
 
-// Parts of stored boxes that make up `wanted`. Stored boxes may overlap and repeat each other. Of a grid of n boxes
-// there are n parts, found in O(n log n). kResourceExhausted: they overlap so that there would be many more parts than
-// boxes.
+// Parts of stored boxes that make up `wanted`. Stored boxes may overlap and repeat each other. If n of them make it up
+// and no two overlap, there are n parts, found in O(n log n). kResourceExhausted: they overlap or leave holes so that
+// there would be many more parts than boxes, or that finding these would take too long.
 absl::StatusOr<BoxPlan> PlanBox(const Box& wanted, std::span<const Box> stored);
 
 // The boxes that hold `count` elements of a row-major tensor from element `first` on, in the elements' order: 2D - 1

@@ -41,7 +41,7 @@ struct EntryParts {
 std::vector<EntryParts> JoinEntries(const StepContents& step);
 
 // kDataLoss: the ranks disagree on what the entry is, or no rank has saved some of it. kResourceExhausted: its parts
-// overlap too often.
+// overlap or leave holes too often.
 absl::Status CheckIsThere(const StepContents& step, const EntryParts& parts);
 
 // 32 hexadecimal digits. Entries with the same ones have the same shape and bytes.

@@ -129,7 +129,7 @@ absl::StatusOr<EntryMatch> MatchEntries(const storage::ShardIndex& index, const 
   by_name.reserve(saved.size());
   for (size_t i = 0; i < saved.size(); ++i) {
     if (replaced[i] || by_name.emplace(saved[i].name, i).second) continue;
-    // Boxes of one tensor, of which the state can take none.
+    // Boxes of one tensor. The state can take none of them.
     if (index.entries[by_name[saved[i].name]].spec.name == index.entries[i].spec.name) continue;
     differences.push_back(fmt::format("renamed twice: '{}' stands for '{}' and '{}'", saved[i].name,
                                       index.entries[by_name[saved[i].name]].spec.name, index.entries[i].spec.name));

@@ -16,12 +16,6 @@ std::string Disagreement(const RankPart& own, const RankPart& other) {
     return fmt::format("rank {} is one of {} ranks, rank {} one of {}", other.rank, other.world_size, own.rank,
                        own.world_size);
   }
-  if (other.step != own.step) {
-    return fmt::format(
-        "rank {} saves step {}, rank {} step {}: all ranks must make the same calls of Save in the same "
-        "order",
-        other.rank, other.step, own.rank, own.step);
-  }
   if (other.structure != own.structure) {
     return fmt::format(
         "rank {} and rank {} disagree in options, or in names, dtypes or global shapes of entries that "
@@ -35,7 +29,11 @@ std::string Disagreement(const RankPart& own, const RankPart& other) {
 
 Coordinator::Step Coordinator::Hear(const RankVote& vote) {
   if (step_ != Step::kCollect) return step_;
-  if (vote.part.attempt != part_.attempt || vote.part.session != part_.session) return step_;
+  if (vote.part.session != part_.session) return step_;
+  if (vote.part.attempt != part_.attempt) {
+    if (vote.part.rank < elsewhere_.size()) elsewhere_[vote.part.rank] = vote.part.step;
+    return step_;
+  }
   if (std::string disagreement = Disagreement(part_, vote.part); !disagreement.empty()) {
     return Abort(std::move(disagreement));
   }
@@ -60,7 +58,9 @@ Coordinator::Step Coordinator::Expire() {
   size_t count = 0;
   for (size_t rank = 0; rank < votes_.size(); ++rank) {
     if (votes_[rank]) continue;
-    if (++count <= kRanksNamed) missing += fmt::format("{}{}", count == 1 ? "" : ", ", rank);
+    if (++count > kRanksNamed) continue;
+    missing += fmt::format("{}{}", count == 1 ? "" : ", ", rank);
+    if (elsewhere_[rank]) missing += fmt::format(" (which has voted on step {})", *elsewhere_[rank]);
   }
   if (count > kRanksNamed) missing += fmt::format(" and {} more", count - kRanksNamed);
   return Abort(fmt::format("no vote of rank{} {} came before the deadline", count == 1 ? "" : "s", missing));

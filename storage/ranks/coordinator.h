@@ -4,7 +4,7 @@
 // The caller carries out each step and reports what came of it:
 //   kCollect  hear votes, until the deadline
 //   kAppend   append the commit to the journal, in the attempt's epoch
-//   kSettle   append to the journal, whatever it is, until it is known whether the commit stands
+//   kSettle   append an entry to the journal, until it is known whether the commit stands
 //   kNone     state outcome()
 // A test shows that each of these rules is needed:
 // - Every rank must have voted yes, on this very attempt.
@@ -38,7 +38,7 @@ class Coordinator {
   enum class Step { kCollect, kAppend, kSettle, kNone };
 
   // `part`: that of its own rank. What the other ranks say must agree with it.
-  explicit Coordinator(const RankPart& part) : part_(part), votes_(part.world_size) {}
+  explicit Coordinator(const RankPart& part) : part_(part), votes_(part.world_size), elsewhere_(part.world_size) {}
 
   Step step() const { return step_; }
   const RankOutcome& outcome() const { return outcome_; }  // once step() is kNone
@@ -72,6 +72,7 @@ class Coordinator {
   RankPart part_;
   Step step_ = Step::kCollect;
   std::vector<std::optional<RankVote>> votes_;
+  std::vector<std::optional<int64_t>> elsewhere_;  // the step of each rank's last vote on another attempt; for messages
   RankOutcome outcome_;
 };
 

@@ -67,7 +67,7 @@ class Participant {
   // May come at any time. Ignored where they say nothing of this attempt, or the result is known.
   Step Hear(const RankOutcome& outcome);
   Step Look(const JournalSight& sight);
-  // The deadline has passed. In kWrite that is an answer: the vote is no, whatever the writing comes to.
+  // The deadline has passed. In kWrite that is an answer, and the vote is no.
   Step Expire();
 
   template <typename H>

@@ -2,6 +2,7 @@
 
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "fmt/format.h"
 #include "storage/bytes/byte_reader.h"
@@ -14,7 +15,7 @@ constexpr std::string_view kOutcomes = "outcomes";
 
 std::string VoteName(uint32_t rank) { return fmt::format("vote-{:05}", rank); }
 
-absl::Status MakeFolder(FileSystem& files, const std::string& path) {
+absl::Status EnsureFolder(FileSystem& files, const std::string& path) {
   absl::Status status = files.CreateDirectory(path);
   return absl::IsAlreadyExists(status) ? absl::OkStatus() : status;
 }
@@ -25,8 +26,8 @@ RankBoard::RankBoard(FileSystem& files, const StoreLayout& layout, const Session
     : files_(files), ranks_(layout.ranks()), directory_(layout.ranks(session)), rank_(rank) {}
 
 absl::Status RankBoard::Open() {
-  if (absl::Status status = MakeFolder(files_, ranks_); !status.ok()) return status;
-  if (absl::Status status = MakeFolder(files_, directory_); !status.ok()) return status;
+  if (absl::Status status = EnsureFolder(files_, ranks_); !status.ok()) return status;
+  if (absl::Status status = EnsureFolder(files_, directory_); !status.ok()) return status;
   const std::string place = PathOf(fmt::format("here-{:05}", rank_));
   const absl::Status taken = files_.Create(place, /*direct=*/false).status();
   if (!absl::IsAlreadyExists(taken)) return taken;
@@ -34,6 +35,15 @@ absl::Status RankBoard::Open() {
       fmt::format("{}: rank {} takes part already, or did before it was started again: all ranks must open the store "
                   "anew",
                   place, rank_));
+}
+
+void RankBoard::RemoveOtherSessions() const {
+  const absl::StatusOr<std::vector<DirectoryEntry>> sessions = files_.ListDirectory(ranks_);
+  if (!sessions.ok()) return;
+  for (const DirectoryEntry& session : *sessions) {
+    const std::string path = fmt::format("{}/{}", ranks_, session.name);
+    if (path != directory_) RemoveTree(files_, path).IgnoreError();
+  }
 }
 
 std::string RankBoard::PathOf(std::string_view name) const { return fmt::format("{}/{}", directory_, name); }

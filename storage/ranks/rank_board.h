@@ -21,7 +21,7 @@
 
 namespace tidemark::storage {
 
-// Thread-compatible; several ranks, in whatever processes, have one each. `files` is not owned.
+// Thread-compatible. Each rank has one. `files` is not owned.
 class RankBoard {
  public:
   RankBoard(FileSystem& files, const StoreLayout& layout, const SessionId& session, uint32_t rank);
@@ -29,6 +29,9 @@ class RankBoard {
   // Makes the folders that are not there yet, and takes the rank's place. kFailedPrecondition: it is taken. A process
   // that was started again does not know what the one before it has stated, so it needs a new session.
   absl::Status Open();
+
+  // Removes what earlier sessions have stated, as far as it can. Their ranks find out from the journal.
+  void RemoveOtherSessions() const;
 
   // Errors: those of FileSystem, and of the encoding. The statement may be there all the same.
   absl::Status StateVote(const RankVote& vote);

@@ -21,6 +21,9 @@ constexpr absl::Duration kLongestPause = absl::Milliseconds(100);
 // Looks past the caches of a file server are made that often, since each makes and removes a file.
 constexpr absl::Duration kFreshLookInterval = absl::Seconds(1);
 
+// How long a rank that was told tries to state what others wait for, for example on a full disk.
+constexpr absl::Duration kStatingTimeout = absl::Seconds(2);
+
 // An attempt's ordinal is made of the step and of how often it was saved, so that a rank that misses a save agrees with
 // the others about the next one. Steps count from 1 here, because a holder of one rank gives out small ordinals.
 constexpr int kSavesBits = 16;
@@ -44,6 +47,7 @@ RankedAttempts::RankedAttempts(FileSystem& files, const StoreLayout& layout, con
       held_(held),
       holder_(holder),
       options_(std::move(options)),
+      names_(files, "the store " + layout.directory()),
       board_(files, layout, held.session, options_.rank),
       sequence_(held.sequence),
       vote_timeout_(options_.vote_timeout),
@@ -51,13 +55,27 @@ RankedAttempts::RankedAttempts(FileSystem& files, const StoreLayout& layout, con
   outcomes_.session = held.session;
 }
 
+absl::Status RankedAttempts::Open() {
+  const bool is_coordinator = holder_ != nullptr;
+  if (options_.world_size > kWorldSizeMax || options_.rank >= options_.world_size ||
+      is_coordinator != (options_.rank == 0)) {
+    return absl::InvalidArgumentError(fmt::format(
+        "rank {} of {} as {}: expected {}", options_.rank, options_.world_size,
+        is_coordinator ? "the coordinator" : "a participant", is_coordinator ? "rank 0" : "a rank from 1 on"));
+  }
+  if (absl::Status status = names_.Add(layout_.directory()); !status.ok()) return status;
+  if (absl::Status status = names_.Add(layout_.steps()); !status.ok()) return status;
+  return board_.Open();
+}
+
 absl::StatusOr<std::unique_ptr<RankedAttempts>> RankedAttempts::OpenCoordinator(FileSystem& files, Store& holder,
                                                                                 RankedAttemptsOptions options) {
   std::unique_ptr<RankedAttempts> attempts(
       new RankedAttempts(files, holder.layout(), holder.Held(), &holder, std::move(options)));
-  // Ranks of earlier epochs that still run find out from the journal.
-  if (absl::Status status = RemoveTree(files, holder.layout().ranks()); !status.ok()) return status;
-  if (absl::Status status = attempts->board_.Open(); !status.ok()) return status;
+  // A newer holder's session is not an earlier one.
+  if (absl::Status status = holder.CheckHolds(); !status.ok()) return status;
+  if (absl::Status status = attempts->Open(); !status.ok()) return status;
+  attempts->board_.RemoveOtherSessions();
   return attempts;
 }
 
@@ -66,14 +84,18 @@ absl::StatusOr<std::unique_ptr<RankedAttempts>> RankedAttempts::OpenParticipant(
                                                                                 const HeldStore& held,
                                                                                 RankedAttemptsOptions options) {
   std::unique_ptr<RankedAttempts> attempts(new RankedAttempts(files, layout, held, nullptr, std::move(options)));
-  auto watch = CommitWatch::Open(files, layout, held);
-  if (!watch.ok()) return watch.status();
-  attempts->watch_ = *std::move(watch);
-  if (absl::Status status = attempts->board_.Open(); !status.ok()) return status;
+  auto commits = EpochCommits::Open(files, layout, held);
+  if (!commits.ok()) return commits.status();
+  attempts->commits_ = *std::move(commits);
+  if (absl::Status status = attempts->Open(); !status.ok()) return status;
   return attempts;
 }
 
 absl::StatusOr<ShardIdentity> RankedAttempts::BeginAttempt(int64_t step) {
+  if (open_) {
+    return absl::FailedPreconditionError(
+        fmt::format("step {} is saved before the save of step {} has ended", step, open_->identity.step));
+  }
   if (step < 0 || step > kRankedStepMax) {
     return absl::InvalidArgumentError(fmt::format("step {} of several ranks: expected 0 to {}", step, kRankedStepMax));
   }
@@ -84,23 +106,23 @@ absl::StatusOr<ShardIdentity> RankedAttempts::BeginAttempt(int64_t step) {
   }
   ++saves;
   const AttemptId id = MakeAttemptId(held_.epoch, (static_cast<uint64_t>(step) + 1) << kSavesBits | saves);
-  Attempt attempt;
-  attempt.begun = Clock::now();
-  attempt.part = {.session = held_.session,
-                  .attempt = id,
-                  .step = step,
-                  .rank = options_.rank,
-                  .world_size = options_.world_size,
-                  .structure = options_.structure};
-  attempt.identity = {.store = held_.id,
-                      .step = step,
-                      .attempt = id,
-                      .sequence = sequence_++,
-                      .rank = options_.rank,
-                      .world_size = options_.world_size};
-  if (absl::Status made = MakeFolder(attempt); !made.ok()) {
-    return GiveUp(attempt, absl::Now(), made);  // the others need not wait for the deadline
-  }
+  Attempt attempt{.part = {.session = held_.session,
+                           .attempt = id,
+                           .step = step,
+                           .rank = options_.rank,
+                           .world_size = options_.world_size,
+                           .structure = options_.structure},
+                  .identity = {.store = held_.id,
+                               .step = step,
+                               .attempt = id,
+                               .sequence = sequence_++,
+                               .rank = options_.rank,
+                               .world_size = options_.world_size},
+                  .begun = Clock::now(),
+                  .vote_timeout = vote_timeout_,
+                  .deadline = vote_timeout_ + outcome_margin_};
+  if (absl::Status held = names_.Check(); !held.ok()) return held;
+  if (absl::Status made = MakeFolder(attempt); !made.ok()) return GiveUp(attempt, absl::Now(), made);
   open_ = std::move(attempt);
   return open_->identity;
 }
@@ -117,13 +139,13 @@ absl::Status RankedAttempts::MakeFolder(Attempt& attempt) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<RankedAttempts::Attempt> RankedAttempts::TakeOpen(int64_t step) {
-  if (!open_ || open_->identity.step != step) {
+absl::StatusOr<RankedAttempts::Attempt> RankedAttempts::TakeOpen(int64_t step, std::string_view attempt) {
+  if (!open_ || ToHex(open_->identity.attempt.bytes) != attempt) {
     return absl::InternalError(fmt::format("the end of step {}'s save: its attempt was not begun here", step));
   }
-  Attempt attempt = *std::move(open_);
+  Attempt taken = *std::move(open_);
   open_.reset();
-  return attempt;
+  return taken;
 }
 
 absl::Status RankedAttempts::SyncFolders(const Attempt& attempt) const {
@@ -132,7 +154,7 @@ absl::Status RankedAttempts::SyncFolders(const Attempt& attempt) const {
 }
 
 absl::Status RankedAttempts::CommitAttempt(const StepRecord& record, const PhasesRecord* phases) {
-  absl::StatusOr<Attempt> attempt = TakeOpen(record.info.step);
+  absl::StatusOr<Attempt> attempt = TakeOpen(record.info.step, record.info.attempt);
   if (!attempt.ok()) return attempt.status();
   absl::StatusOr<StepRecord> durable = record;
   if (absl::Status synced = SyncFolders(*attempt); !synced.ok()) durable = synced;
@@ -141,84 +163,102 @@ absl::Status RankedAttempts::CommitAttempt(const StepRecord& record, const Phase
 
 absl::Status RankedAttempts::AbandonAttempt(const ShardIdentity& identity, absl::Time created,
                                             const absl::Status& why) {
-  absl::StatusOr<Attempt> attempt = TakeOpen(identity.step);
+  absl::StatusOr<Attempt> attempt = TakeOpen(identity.step, ToHex(identity.attempt.bytes));
   return attempt.ok() ? GiveUp(*attempt, created, why) : attempt.status();
 }
 
 absl::Status RankedAttempts::GiveUp(const Attempt& attempt, absl::Time created, const absl::Status& why) {
-  absl::Status told = why;
+  // Where another rank has failed before, the coordinator may have removed the folder under this one.
+  Participant participant(attempt.part);
   BestEffort([&] {
-    // Where another rank has failed before, the coordinator may have removed the folder under this one.
-    Participant participant(attempt.part);
     if (holder_ == nullptr) Listen(participant);
-    if (participant.step() == Participant::Step::kNone) {
-      told = Tell(attempt, participant, created);
-    } else {
-      Conclude(attempt, why, created, nullptr).IgnoreError();
-    }
   });
-  return told;
+  if (participant.step() != Participant::Step::kNone) return Conclude(attempt, why, created, nullptr);
+  const absl::Status aborted = absl::AbortedError(participant.reason());
+  RemoveFiles(attempt, created, aborted);
+  return aborted;
 }
 
 absl::Status RankedAttempts::Conclude(const Attempt& attempt, absl::StatusOr<StepRecord> record, absl::Time created,
                                       const PhasesRecord* phases) {
-  const StepFolder folder{attempt.part.step, attempt.part.attempt};
-  Participant participant(attempt.part);
-  participant.Written(std::move(record));
-  if (absl::Status stated = board_.StateVote(participant.vote()); !stated.ok()) WarnOnce("a vote", stated);
-  std::optional<Coordinator> coordinator;
+  Waiting waiting(attempt);
+  Participant& participant = waiting.participant;
+  HasPassed(attempt.begun, attempt.deadline) ? participant.Expire() : participant.Written(std::move(record));
   if (holder_ != nullptr) {
-    if (unsettled_ && FindOut(unsettled_->coordinator, unsettled_->folder)) unsettled_.reset();
-    coordinator.emplace(attempt.part);
-    if (coordinator->Hear(participant.vote()) == Coordinator::Step::kNone) StateOutcome(coordinator->outcome());
+    LearnEarlierCommit();
+    waiting.coordinator.emplace(attempt.part);
+    waiting.coordinator->Hear(participant.vote());
   }
-  participant.Voted();
-
+  const bool has_failed = !participant.vote().yes;
+  if (has_failed && holder_ == nullptr) RemoveShard(attempt);  // a full disk has room then
   absl::Duration pause = kFirstPause;
   Clock::time_point fresh = Clock::now();
-  const absl::Duration deadline = vote_timeout_ + outcome_margin_;
-  // A coordinator goes on after its own rank has been told.
-  while (participant.step() != Participant::Step::kNone ||
-         (coordinator && coordinator->step() != Coordinator::Step::kNone)) {
-    if (coordinator) {
-      Coordinate(attempt, *coordinator, phases);
-      if (coordinator->step() == Coordinator::Step::kNone) {
-        participant.Hear(coordinator->outcome());
+  std::optional<Clock::time_point> told;  // since when nothing is left but to state what others wait for
+  bool has_removed = false;
+  for (;;) {
+    // Where there is no memory just now, the next turn goes on.
+    BestEffort([&] { TakeTurn(waiting, phases); });
+    if (HasEnded(waiting)) break;
+    if (!told && participant.step() == Participant::Step::kNone) {
+      told = Clock::now();
+      // A full disk has room for the outcome then.
+      if (holder_ != nullptr && participant.result() == Participant::Result::kAborted) {
+        RemoveFiles(attempt, created, absl::AbortedError(participant.reason()));
+        has_removed = true;
         continue;
       }
-    } else {
-      Listen(participant);
     }
-    if (participant.step() == Participant::Step::kNone && !coordinator) break;
-    if (HasPassed(attempt.begun, deadline)) {
-      participant.Expire();
-      if (participant.step() == Participant::Step::kSettle) participant.Settled(SettleJournal(participant));
-      break;
-    }
+    if (told ? HasPassed(*told, kStatingTimeout) : HasPassed(attempt.begun, attempt.deadline)) break;
     absl::SleepFor(pause);
     pause = std::min(2 * pause, kLongestPause);
     if (HasPassed(fresh, kFreshLookInterval)) {
-      board_.LookAfresh();
+      BestEffort([&] { board_.LookAfresh(); });
       fresh = Clock::now();
     }
   }
-  if (coordinator && coordinator->step() == Coordinator::Step::kSettle) unsettled_ = {*coordinator, folder};
-
-  return Tell(attempt, participant, created);
+  BestEffort([&] {
+    if (participant.step() == Participant::Step::kVote) participant.Voted();
+    participant.Expire();
+    if (participant.step() == Participant::Step::kSettle) participant.Settled(SettleJournal(participant));
+  });
+  if (waiting.coordinator && waiting.coordinator->step() == Coordinator::Step::kSettle) {
+    unsettled_.emplace(Unsettled{*std::move(waiting.coordinator), {attempt.part.step, attempt.part.attempt}});
+  }
+  if (participant.result() == Participant::Result::kCommitted) return absl::OkStatus();
+  if (participant.result() != Participant::Result::kAborted) {
+    absl::Status unknown(absl::StatusCode::kUnknown, "");  // where there is no memory for the message
+    BestEffort([&] { unknown = absl::UnknownError(participant.reason()); });
+    return unknown;
+  }
+  const absl::Status aborted = absl::AbortedError(participant.reason());
+  if (!has_removed && (holder_ != nullptr || !has_failed)) RemoveFiles(attempt, created, aborted);
+  return aborted;
 }
 
-absl::Status RankedAttempts::Tell(const Attempt& attempt, const Participant& participant, absl::Time created) {
-  switch (participant.result()) {
-    case Participant::Result::kCommitted:
-      return absl::OkStatus();
-    case Participant::Result::kAborted: {
-      const absl::Status aborted = absl::AbortedError(participant.reason());
-      RemoveFiles(attempt, created, aborted);
-      return aborted;
-    }
-    default:
-      return absl::UnknownError(participant.reason());
+// What this rank can do now. An exception leaves everything such that the next turn does the rest.
+void RankedAttempts::TakeTurn(Waiting& waiting, const PhasesRecord* phases) {
+  Participant& participant = waiting.participant;
+  if (!waiting.vote_stated) {
+    const absl::Status stated = board_.StateVote(participant.vote());
+    waiting.vote_stated = stated.ok();
+    if (!stated.ok()) WarnOnce("the vote", stated);
   }
+  if (participant.step() == Participant::Step::kVote) participant.Voted();
+  if (!waiting.coordinator) {
+    if (participant.step() == Participant::Step::kWait) Listen(participant);
+    return;
+  }
+  Coordinate(waiting.attempt, *waiting.coordinator, phases);
+  if (waiting.coordinator->step() != Coordinator::Step::kNone) return;
+  participant.Hear(waiting.coordinator->outcome());
+  StateOutcome(waiting);
+}
+
+// Whether there is nothing left to do, hear or state. A rank that was told need not state its vote, unless that is what
+// the others wait for.
+bool RankedAttempts::HasEnded(const Waiting& waiting) {
+  if (waiting.participant.step() != Participant::Step::kNone) return false;
+  return waiting.coordinator ? waiting.outcome_stated : waiting.vote_stated || waiting.participant.vote().yes;
 }
 
 // --- The coordinator's ---
@@ -226,51 +266,59 @@ absl::Status RankedAttempts::Tell(const Attempt& attempt, const Participant& par
 void RankedAttempts::Coordinate(const Attempt& attempt, Coordinator& coordinator, const PhasesRecord* phases) {
   for (uint32_t rank = 0; rank < options_.world_size && coordinator.step() == Coordinator::Step::kCollect; ++rank) {
     if (coordinator.HasVoted(rank)) continue;
-    absl::StatusOr<std::optional<RankVote>> vote = board_.ReadVote(rank);
+    const absl::StatusOr<std::optional<RankVote>> vote = board_.ReadVote(rank);
     if (!vote.ok()) {
-      WarnOnce("a vote", vote.status());
+      WarnOnce("a rank's vote", vote.status());
     } else if (vote->has_value()) {
       coordinator.Hear(**vote);
     }
   }
-  if (HasPassed(attempt.begun, vote_timeout_)) coordinator.Expire();
-  const StepFolder folder{attempt.part.step, attempt.part.attempt};
+  if (HasPassed(attempt.begun, attempt.vote_timeout)) coordinator.Expire();
   if (coordinator.step() == Coordinator::Step::kAppend) {
     const absl::Status committed = holder_->CommitSynced(coordinator.Merged(), phases);
     coordinator.Appended(ResultOf(committed), committed);
   } else if (coordinator.step() == Coordinator::Step::kSettle) {
-    FindOut(coordinator, folder);
-    return;  // which has stated it
+    const absl::StatusOr<bool> committed = holder_->SettleCommit({attempt.part.step, attempt.part.attempt});
+    if (committed.ok()) coordinator.Settled(*committed);
   }
-  if (coordinator.step() == Coordinator::Step::kNone) StateOutcome(coordinator.outcome());
 }
 
-bool RankedAttempts::FindOut(Coordinator& coordinator, const StepFolder& folder) {
-  const absl::StatusOr<bool> committed = holder_->FindOut(folder);
-  coordinator.Settled(committed.ok() ? std::make_optional(*committed) : std::nullopt);
-  if (!committed.ok()) return false;
-  StateOutcome(coordinator.outcome());
-  return true;
+// An earlier attempt's outcome that was unknown may be known now.
+void RankedAttempts::LearnEarlierCommit() {
+  if (!unsettled_) return;
+  BestEffort([&] {
+    const absl::StatusOr<bool> committed = holder_->SettleCommit(unsettled_->folder);
+    if (!committed.ok()) return;
+    if (unsettled_->coordinator.step() == Coordinator::Step::kSettle) unsettled_->coordinator.Settled(*committed);
+    List(unsettled_->coordinator.outcome());
+    unsettled_.reset();
+  });
 }
 
-void RankedAttempts::StateOutcome(const RankOutcome& outcome) {
-  std::vector<RankOutcome>& list = outcomes_.outcomes;
-  if (list.size() == kOutcomesKept) list.erase(list.begin());
-  list.push_back(outcome);
-  if (absl::Status stated = board_.StateOutcomes(outcomes_); !stated.ok()) WarnOnce("an outcome", stated);
+void RankedAttempts::List(const RankOutcome& outcome) {
+  outcomes_.outcomes.push_back(outcome);
+  if (outcomes_.outcomes.size() > kOutcomesKept) outcomes_.outcomes.erase(outcomes_.outcomes.begin());
+}
+
+void RankedAttempts::StateOutcome(Waiting& waiting) {
+  if (!waiting.outcome_listed) List(waiting.coordinator->outcome());
+  waiting.outcome_listed = true;
+  const absl::Status stated = board_.StateOutcomes(outcomes_);
+  waiting.outcome_stated = stated.ok();
+  if (!stated.ok()) WarnOnce("the outcome", stated);
 }
 
 // --- The others' ---
 
 void RankedAttempts::Listen(Participant& participant) {
-  absl::StatusOr<std::optional<RankOutcomes>> outcomes = board_.ReadOutcomes();
+  const absl::StatusOr<std::optional<RankOutcomes>> outcomes = board_.ReadOutcomes();
   if (!outcomes.ok()) {
     WarnOnce("the list of outcomes", outcomes.status());
   } else if (outcomes->has_value() && (*outcomes)->session == held_.session) {
     for (const RankOutcome& outcome : (*outcomes)->outcomes) participant.Hear(outcome);
   }
   if (participant.step() == Participant::Step::kNone) return;
-  const absl::StatusOr<JournalSight> sight = watch_->Look(participant.vote().part.attempt);
+  const absl::StatusOr<JournalSight> sight = commits_->Look(participant.vote().part.attempt);
   if (!sight.ok()) {
     WarnOnce("the journal", sight.status());
   } else {
@@ -281,32 +329,43 @@ void RankedAttempts::Listen(Participant& participant) {
 JournalSight RankedAttempts::SettleJournal(const Participant& participant) {
   const RankPart& part = participant.vote().part;
   if (holder_ != nullptr) {
-    const absl::StatusOr<bool> committed = holder_->FindOut({part.step, part.attempt});
+    const absl::StatusOr<bool> committed = holder_->SettleCommit({part.step, part.attempt});
     return {.committed = committed.ok() && *committed, .epoch = held_.epoch};
   }
-  const absl::StatusOr<JournalSight> sight = watch_->Settle(part.attempt);
+  const absl::StatusOr<JournalSight> sight = commits_->Settle(part.attempt);
   if (sight.ok()) return *sight;
   WarnOnce("the journal", sight.status());
   return {.epoch = held_.epoch};
 }
 
-// Rank 0 removes the folder and records the failure. The others remove what is theirs, since they may be late.
+// Rank 0 removes the folder and records the failure. Another rank may have made the folder again, if it was late.
 void RankedAttempts::RemoveFiles(const Attempt& attempt, absl::Time created, const absl::Status& why) {
+  if (holder_ != nullptr) {
+    BestEffort([&] { holder_->AbandonAttempt(attempt.identity, created, why); });
+    return;
+  }
+  RemoveShard(attempt);
   BestEffort([&] {
-    if (holder_ != nullptr) {
-      holder_->AbandonAttempt(attempt.identity, created, why);
-      return;
-    }
+    if (!names_.Check().ok()) return;
+    files_.RemoveDirectory(layout_.attempt(attempt.identity.step, attempt.identity.attempt)).IgnoreError();
+  });
+}
+
+// Where the directory was replaced, the files are another store's.
+void RankedAttempts::RemoveShard(const Attempt& attempt) {
+  BestEffort([&] {
+    if (!names_.Check().ok()) return;
     const ShardIdentity& identity = attempt.identity;
-    const std::string shard = layout_.shard(identity.step, identity.attempt, identity.rank, identity.world_size);
-    files_.RemoveFile(shard).IgnoreError();
-    files_.RemoveDirectory(layout_.attempt(identity.step, identity.attempt)).IgnoreError();
+    files_.RemoveFile(layout_.shard(identity.step, identity.attempt, identity.rank, identity.world_size)).IgnoreError();
   });
 }
 
 void RankedAttempts::WarnOnce(std::string_view what, const absl::Status& status) {
-  if (std::exchange(warned_, true)) return;
-  options_.warn(fmt::format("rank {}: {} could not be read or written: {}", options_.rank, what, status.ToString()));
+  BestEffort([&] {
+    if (!warned_.emplace(what).second) return;
+    options_.warn(fmt::format("rank {}: {} could not be read or written, and is tried again: {}", options_.rank, what,
+                              status.ToString()));
+  });
 }
 
 }  // namespace tidemark::storage

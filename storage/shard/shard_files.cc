@@ -169,8 +169,8 @@ absl::StatusOr<StoredIndex> ReadShardIndex(FileSystem& files, const std::string&
 
 absl::Status CheckIdentity(std::string_view path, const ShardHeader& header, const ShardIdentity& expected) {
   ShardIdentity found = header.identity;
-  // Each of several ranks counts its own attempts. The step's record has rank 0's count.
-  if (expected.world_size > 1) found.sequence = expected.sequence;
+  // Each rank counts its own attempts, and the step's record has rank 0's count.
+  if (expected.rank > 0) found.sequence = expected.sequence;
   if (found == expected) return absl::OkStatus();
   return absl::DataLossError(fmt::format("{}: shard header: expected {}, sequence {}, found {}, sequence {}", path,
                                          Describe(expected), expected.sequence, Describe(header.identity),

@@ -144,7 +144,7 @@ HeldStore Store::Held() const {
           .sequence = next_sequence_.load()};
 }
 
-absl::StatusOr<bool> Store::FindOut(const StepFolder& folder) {
+absl::StatusOr<bool> Store::SettleCommit(const StepFolder& folder) {
   // A newer epoch does not change what is before it.
   if (absl::Status status = journal_->CheckHolds(); !status.ok() && !absl::IsAborted(status)) return status;
   return WasCommitted(folder);
@@ -212,7 +212,10 @@ void Store::AbandonAttempt(const ShardIdentity& identity, absl::Time created, co
       absl::MutexLock lock(&mutex_);
       open_attempts_.erase(identity.attempt);
     }
-    if (absl::Status status = RemoveTree(files_, layout_.attempt(identity.step, identity.attempt)); !status.ok()) {
+    // Where the directory was replaced, the files are not this process's to remove.
+    absl::Status status = names_.Check();
+    if (status.ok()) status = RemoveTree(files_, layout_.attempt(identity.step, identity.attempt));
+    if (!status.ok()) {
       options_.warn(fmt::format("files of step {}'s failed save could not be removed: {}", identity.step,
                                 std::string(status.message())));
     }

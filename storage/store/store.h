@@ -34,6 +34,7 @@
 #include "storage/records/step_catalog.h"
 #include "storage/shard/shard_format.h"
 #include "storage/shard/shard_reader.h"
+#include "storage/store/held_store.h"
 #include "storage/store/step_changes.h"
 #include "storage/store/store_journal.h"
 #include "storage/store/store_layout.h"
@@ -52,15 +53,6 @@ struct StoreOptions {
   // Reads the whole journal, and makes it anew if entries are damaged that only the index has, or the index if it says
   // anything else.
   bool checks_journal = false;
-};
-
-// What the other ranks of a job must know to take part in a holder's commits.
-struct HeldStore {
-  StoreId id;
-  SessionId session;
-  uint64_t epoch = 0;
-  JournalPlace place;     // an entry of the journal that is established
-  uint64_t sequence = 0;  // less than those of attempts from now on
 };
 
 // Thread-safe, but attempts go one after the other: BeginAttempt, then CommitAttempt or AbandonAttempt.
@@ -86,12 +78,16 @@ class Store {
   // What is recorded, as of the last call that changed the store or looked.
   const StepCatalog& catalog() const { return journal_->catalog(); }
 
+  // What other ranks need to save with this holder, as of now. Thread-safe.
   HeldStore Held() const;
 
   // Whether opening has made the index anew.
   bool index_is_new() const { return journal_->index_is_new(); }
 
   absl::Status CheckPlace() const { return names_.Check(); }
+
+  // Whether this process still holds the store, after a look at the journal.
+  absl::Status CheckHolds();
 
   // Makes the folder of a new attempt at the step.
   absl::StatusOr<ShardIdentity> BeginAttempt(int64_t step);
@@ -110,8 +106,9 @@ class Store {
   // The same for an attempt that BeginAttempt has not made, whose shards and folders have been synced.
   absl::Status CommitSynced(const StepRecord& record, const PhasesRecord* phases = nullptr);
 
-  // Whether the attempt is committed, after a commit that ended with kUnknown. Appends what settles it.
-  absl::StatusOr<bool> FindOut(const StepFolder& folder);
+  // Whether the attempt was committed, after a commit that ended with kUnknown. Appends what settles it, if need be. To
+  // be asked before anything replaces or deletes the step: of an attempt whose files were removed it is not known.
+  absl::StatusOr<bool> SettleCommit(const StepFolder& folder);
 
   // What is known of a committed step's phases when it is. Appended with the next change, whatever that is, so it
   // costs no sync of its own.
@@ -169,7 +166,6 @@ class Store {
   absl::Status ClearFirstFormat();
   absl::StatusOr<bool> HasLostItsJournal() const;
   absl::Status SweepBefore(uint64_t epoch, const std::set<AttemptId>& in_use);
-  absl::Status CheckHolds();
   absl::Status OfAnotherHolder(const absl::Status& status) const;
   absl::StatusOr<bool> WasCommitted(const StepFolder& folder) const;
   void RemoveFailedCommits();

@@ -160,7 +160,44 @@ TEST_F(BoxPlanTest, BoxesThatWouldTakeTooLongAreRefused) {
     boxes.push_back({.offset = {i, 2 * i + 1}, .extent = {1, 1}});
   }
   EXPECT_THAT(PlanBox({.offset = {0, 0}, .extent = {kColumns + 1, 2 * kColumns}}, boxes),
-              storage::StatusIs(absl::StatusCode::kResourceExhausted, testing::HasSubstr("40000 boxes cut [0:20001")));
+              storage::StatusIs(absl::StatusCode::kResourceExhausted,
+                                testing::HasSubstr("40000 boxes, which overlap or leave holes, cut [0:20001")));
+}
+
+// Ranges of a tensor that lies column-major: their first and last columns have row borders of their own, so cutting box
+// after box out of the tensor would give many more parts than boxes.
+TEST_F(BoxPlanTest, TilesAreNotCutHoweverTheyLie) {
+  for (const int64_t ranges : {129, 384, 1000}) {
+    const Index columns_first = {1009, 997};
+    const uint64_t all = 1009 * 997;
+    std::vector<Box> boxes;
+    for (int64_t i = 0; i < ranges; ++i) {
+      const uint64_t first = all * i / ranges;
+      for (Box& box : BoxesOfRange(columns_first, first, all * (i + 1) / ranges - first)) {
+        std::ranges::reverse(box.offset);
+        std::ranges::reverse(box.extent);
+        boxes.push_back(std::move(box));
+      }
+    }
+    std::ranges::shuffle(boxes, random_);
+    const absl::StatusOr<BoxPlan> plan = PlanBox(WholeBox(Index{997, 1009}), boxes);
+    ASSERT_THAT(plan, storage::IsOk()) << ranges;
+    EXPECT_EQ(plan->missing.size(), 0u);
+    ASSERT_EQ(plan->parts.size(), boxes.size());
+    for (const BoxPart& part : plan->parts) EXPECT_EQ(part.box, boxes[part.source]);
+  }
+}
+
+TEST_F(BoxPlanTest, AMissingTileIsAHole) {
+  const std::vector<Box> boxes = {{.offset = {0, 0}, .extent = {2, 1}}, {.offset = {0, 1}, .extent = {1, 1}}};
+  const absl::StatusOr<BoxPlan> plan = PlanBox({.offset = {0, 0}, .extent = {2, 2}}, boxes);
+  ASSERT_THAT(plan, storage::IsOk());
+  EXPECT_THAT(plan->missing, testing::ElementsAre(Box{.offset = {1, 1}, .extent = {1, 1}}));
+  // As many elements as there are, one of them twice.
+  const std::vector<Box> twice = {{.offset = {0, 0}, .extent = {2, 1}}, {.offset = {0, 0}, .extent = {1, 2}}};
+  const absl::StatusOr<BoxPlan> overlapping = PlanBox({.offset = {0, 0}, .extent = {2, 2}}, twice);
+  ASSERT_THAT(overlapping, storage::IsOk());
+  EXPECT_THAT(overlapping->missing, testing::ElementsAre(Box{.offset = {1, 1}, .extent = {1, 1}}));
 }
 
 TEST_F(BoxPlanTest, ARangeIsAFewBoxesInOrder) {

@@ -45,8 +45,8 @@ class SavedEntriesTest : public testing::Test {
     std::iota(rows_.begin(), rows_.end(), -500.0F);
   }
 
-  // What rank `rank` of `world` has: a matrix is split by columns, another by rows, a bias and the epoch are
-  // everybody's. With several boxes, the columns are cut as those of fused projections are, and the other matrix is
+  // What rank `rank` of `world` has: a matrix is split by columns, another by rows, each rank has
+  // the bias and the epoch. With several boxes, the columns are cut as those of fused projections are, and the other matrix is
   // split into ranges of its elements.
   void Save(uint32_t world, bool several_boxes = false) {
     std::deque<RankContents> ranks;

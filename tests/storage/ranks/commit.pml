@@ -1,5 +1,5 @@
 /* The commit over many ranks, as docs/ranks.md has it, for spin. It was written from the text alone, and shares nothing
-   with the code.
+   with the code. It is long because spin checks one file.
 
    One job of RANKS ranks saves one step. If the power is lost, the job starts again and saves one step in its second
    life. So the second life meets what an earlier attempt left in the folders. Here an attempt is the number of the life
@@ -428,7 +428,7 @@ end:
   fi
 }
 
-/* A holder that opens, restores and does not save. It removes older attempts of which no commit stands. */
+/* A holder that opens, restores and does not save. It removes older attempts without a commit that stands. */
 inline Sweep(attempt) {
   if
   :: number[attempt] < number[2] && !COMMITTED(attempt, pending[NEWER_HOLDER]) ->

@@ -13,7 +13,7 @@ namespace tidemark::storage {
 struct SimulatedJob {
   uint32_t ranks = 0;
   // What was drawn to go wrong.
-  int deaths = 0;  // of ranks, of which the coordinator's
+  int deaths = 0;  // of ranks
   bool coordinator_died = false;
   int stalls = 0;
   int failed_syncs = 0;

@@ -11,6 +11,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -58,11 +59,9 @@ TEST(RankedAttemptsTest, ARankThatCannotWriteAbortsTheStepForAll) {
     });
     const std::vector<absl::Status> told = job.Save(20);
     for (uint32_t rank = 0; rank < 3; ++rank) {
-      if (rank == bad) continue;
       EXPECT_THAT(told[rank], StatusIs(StatusCode::kAborted, AllOf(HasSubstr("rank " + std::to_string(bad) + ":"),
                                                                    HasSubstr("the disk is full"))));
     }
-    EXPECT_THAT(told[bad], StatusIs(StatusCode::kResourceExhausted, HasSubstr("the disk is full")));
     job.files(bad).SetRule(nullptr);
     EXPECT_EQ(job.attempts_in_steps(), 1u);
     EXPECT_THAT(job.Check(10), IsOk());
@@ -92,7 +91,7 @@ TEST(RankedAttemptsTest, ARankThatCannotBeginIsANo) {
   const std::vector<absl::Status> told = job.Save(10);
   EXPECT_THAT(told[0], StatusIs(StatusCode::kAborted, AllOf(HasSubstr("rank 2:"), HasSubstr("not allowed"))));
   EXPECT_THAT(told[1], StatusIs(StatusCode::kAborted, AllOf(HasSubstr("rank 2:"), HasSubstr("not allowed"))));
-  EXPECT_THAT(told[2], StatusIs(StatusCode::kPermissionDenied, HasSubstr("not allowed")));
+  EXPECT_THAT(told[2], StatusIs(StatusCode::kAborted, AllOf(HasSubstr("rank 2:"), HasSubstr("not allowed"))));
 }
 
 TEST(RankedAttemptsTest, TheFoldersAreOpenBeforeAShardIsMade) {
@@ -116,7 +115,7 @@ TEST(RankedAttemptsTest, TheFoldersAreOpenBeforeAShardIsMade) {
 
 TEST(RankedAttemptsTest, ARankThatIsNotThereAbortsTheStepAtTheDeadline) {
   RankedJob job(3);
-  job.OpenRanks(Impatient());
+  job.OpenRanks({.vote_timeout = absl::Seconds(2), .outcome_margin = absl::Minutes(5)});
   const std::vector<absl::Status> told = job.Save(10, [](uint32_t rank) { return !IsRank(rank, 2); });
   for (const uint32_t rank : {0u, 1u}) {
     EXPECT_THAT(told[rank], StatusIs(StatusCode::kAborted, "no vote of rank 2 came before the deadline"));
@@ -210,7 +209,7 @@ TEST(RankedAttemptsTest, ARankSettlesACommitThatItOnlySees) {
     return is_sync ? absl::InternalError("EIO") : absl::OkStatus();
   });
   const std::vector<absl::Status> told = job.Save(10);
-  EXPECT_THAT(told[0], StatusIs(StatusCode::kUnknown, HasSubstr("")));
+  EXPECT_THAT(told[0], StatusIs(StatusCode::kUnknown, HasSubstr("the deadline has passed")));
   EXPECT_THAT(told[1], IsOk());
   // Once its disk works again the coordinator finds out, and goes on.
   job.files(0).SetRule(nullptr);
@@ -256,9 +255,107 @@ TEST(RankedAttemptsTest, StepsThatHaveNoIdAreRefused) {
 TEST(RankedAttemptsTest, AnAttemptEndsOnce) {
   RankedJob job(1);
   job.OpenRanks(Patient());
+  const absl::StatusOr<ShardIdentity> identity = job.rank(0).BeginAttempt(10);
+  ASSERT_THAT(identity, IsOk());
+  EXPECT_THAT(job.rank(0).BeginAttempt(20),
+              StatusIs(StatusCode::kFailedPrecondition, "step 20 is saved before the save of step 10 has ended"));
+  EXPECT_THAT(job.rank(0).AbandonAttempt(*identity, absl::Now(), absl::InternalError("no")),
+              StatusIs(StatusCode::kAborted, HasSubstr("INTERNAL: no")));
+  EXPECT_THAT(job.rank(0).AbandonAttempt(*identity, absl::Now(), absl::InternalError("no")),
+              StatusIs(StatusCode::kInternal, HasSubstr("was not begun here")));
   StepRecord record;
   record.info.step = 10;
+  record.info.attempt = ToHex(identity->attempt.bytes);
   EXPECT_THAT(job.rank(0).CommitAttempt(record), StatusIs(StatusCode::kInternal, HasSubstr("was not begun here")));
+}
+
+TEST(RankedAttemptsTest, RanksThatThereAreNotAreRefused) {
+  RankedJob job(2);
+  const auto open = [&](uint32_t rank, uint32_t world_size, bool is_coordinator) {
+    const RankedAttemptsOptions options = {.rank = rank, .world_size = world_size};
+    return is_coordinator
+               ? RankedAttempts::OpenCoordinator(job.files(0), job.store(), options).status()
+               : RankedAttempts::OpenParticipant(job.files(1), job.layout(), job.store().Held(), options).status();
+  };
+  EXPECT_THAT(open(2, 2, false), StatusIs(StatusCode::kInvalidArgument, HasSubstr("rank 2 of 2")));
+  EXPECT_THAT(open(0, 2, false), StatusIs(StatusCode::kInvalidArgument, HasSubstr("expected a rank from 1 on")));
+  EXPECT_THAT(open(1, 2, true), StatusIs(StatusCode::kInvalidArgument, HasSubstr("expected rank 0")));
+  EXPECT_THAT(open(0, kWorldSizeMax + 1, true), StatusIs(StatusCode::kInvalidArgument, HasSubstr("")));
+}
+
+// There is room for the vote once the shard is removed.
+TEST(RankedAttemptsTest, ARankSaysOnAFullDiskThatItHasFailed) {
+  for (const uint32_t bad : {0u, 1u}) {
+    RankedJob job(2);
+    job.OpenRanks(Patient());
+    std::atomic<bool> is_full = false;
+    job.files(bad).SetRule([&](const FailingFileSystem::Call& call) {
+      if (call.operation == "RemoveFile" && absl::StrContains(call.path, "/shard-")) is_full = false;
+      if (call.operation == "QueueWrite" && absl::StrContains(call.path, "/shard-")) is_full = true;
+      const bool writes = call.operation == "QueueWrite" || call.operation == "Create" || call.operation == "WriteAt";
+      return is_full && writes ? absl::ResourceExhaustedError("the disk is full") : absl::OkStatus();
+    });
+    EXPECT_THAT(job.Save(10), Each(StatusIs(StatusCode::kAborted, HasSubstr("the disk is full")))) << bad;
+    job.files(bad).SetRule(nullptr);
+    EXPECT_THAT(job.Save(20), Each(IsOk()));
+  }
+}
+
+TEST(RankedAttemptsTest, AShardThatIsLateIsANo) {
+  RankedJob job(1);
+  job.OpenRanks({.vote_timeout = absl::Milliseconds(1), .outcome_margin = absl::Milliseconds(1)});
+  job.files(0).SetGate([](const std::string& operation, const std::string& path) {
+    if (operation == "QueueWrite" && absl::StrContains(path, "/shard-")) absl::SleepFor(absl::Milliseconds(10));
+  });
+  EXPECT_THAT(job.Save(10)[0], StatusIs(StatusCode::kAborted, HasSubstr("not durable at the deadline")));
+}
+
+TEST(RankedAttemptsTest, ARankThatSavesAnotherStepIsNamed) {
+  RankedJob job(2);
+  job.OpenRank(0, Impatient());
+  job.OpenRank(1, {.vote_timeout = absl::Milliseconds(100), .outcome_margin = absl::Milliseconds(100)});
+  std::thread other([&] { EXPECT_TRUE(absl::IsUnknown(job.SaveOne(1, 200))); });
+  EXPECT_THAT(
+      job.SaveOne(0, 100),
+      StatusIs(StatusCode::kAborted, "no vote of rank 1 (which has voted on step 200) came before the deadline"));
+  other.join();
+}
+
+// Where the directory was replaced, its files are another store's, also those of the same names.
+TEST(RankedAttemptsTest, AReplacedStoreKeepsItsFiles) {
+  RankedJob job(2);
+  job.OpenRanks(Impatient());
+  ASSERT_THAT(job.disk().Rename(RankedJob::kDirectory, "/moved"), IsOk());
+  RankedJob::Others others(job);
+  ASSERT_THAT(others.Save(10), Each(IsOk()));
+  for (const absl::Status& told : job.Save(10)) {
+    EXPECT_THAT(told, StatusIs(StatusCode::kFailedPrecondition, HasSubstr("was moved or replaced")));
+  }
+  EXPECT_THAT(CheckStep(job.disk(), others.store(), 10), IsOk());
+}
+
+TEST(RankedAttemptsTest, ADamagedStatementIsNone) {
+  RankedJob job(2);
+  job.OpenRanks(Impatient());
+  const std::string statements = job.layout().ranks(job.store().Held().session);
+  PutFile(job.disk(), statements + "/outcomes", "damaged");
+  PutFile(job.disk(), statements + "/vote-00001", "damaged");
+  // Each is replaced when the next one is stated.
+  EXPECT_THAT(job.Save(10), Each(IsOk()));
+  PutFile(job.disk(), statements + "/vote-00001", "damaged");
+  EXPECT_THAT(job.SaveOne(0, 20), StatusIs(StatusCode::kAborted, HasSubstr("no vote of rank 1")));
+}
+
+TEST(RankedAttemptsTest, TheNextSessionRemovesWhatEarlierOnesHaveStated) {
+  SimulatedDisk disk;
+  std::string warnings;
+  for (int i = 0; i < 2; ++i) {
+    const std::unique_ptr<Store> store = OpenSoundStore("/store", &warnings, disk);
+    ASSERT_THAT(RankedAttempts::OpenCoordinator(disk, *store, {.warn = [](std::string_view) {}}), IsOk());
+    EXPECT_EQ(disk.ListDirectory("/store/ranks")->size(), 1u);
+    EXPECT_THAT(RankedAttempts::OpenCoordinator(disk, *store, {.warn = [](std::string_view) {}}),
+                StatusIs(StatusCode::kFailedPrecondition, HasSubstr("rank 0 takes part already")));
+  }
 }
 
 // What the ranks were told agrees, and is true, now and after the next save, which all ranks make.

@@ -23,6 +23,29 @@
 
 namespace tidemark::storage {
 
+// What a rank saves of a step in these tests.
+inline int64_t ValueOf(int64_t step, uint32_t rank) { return 1000 * step + rank; }
+
+// How many ranks have saved the step, as a process that opens the store now finds it: committed, with the right bytes
+// of each. kNotFound: it is not committed.
+inline absl::StatusOr<uint32_t> CheckStep(FileSystem& files, const Store& store, int64_t step) {
+  const absl::StatusOr<std::optional<StepRecord>> record = store.catalog().Find(step);
+  if (!record.ok()) return record.status();
+  if (!record->has_value() || (*record)->info.state != StepState::kCommitted) {
+    return absl::NotFoundError("the step is not committed");
+  }
+  const StepFolder folder{step, AttemptId{*FromHex((*record)->info.attempt)}};
+  const absl::StatusOr<Attempt> attempt = ReadAttempt(files, store.layout(), store.id(), folder);
+  if (!attempt.ok()) return absl::DataLossError(attempt.status().ToString());
+  if (attempt->record.shards != (*record)->shards) return absl::DataLossError("other shards than those recorded");
+  for (uint32_t rank = 0; rank < attempt->shards.size(); ++rank) {
+    if (attempt->shards[rank]->index().metrics.at("loss") != static_cast<double>(ValueOf(step, rank))) {
+      return absl::DataLossError("another rank's bytes");
+    }
+  }
+  return static_cast<uint32_t>(attempt->shards.size());
+}
+
 // What one rank saves of a step, as the persister does it; ok: the step is committed.
 inline absl::Status SaveShard(RankedAttempts& attempts, FileSystem& files, const StoreLayout& layout, int64_t step,
                               int64_t value) {
@@ -98,27 +121,34 @@ class RankedJob {
   absl::Status SaveOne(uint32_t rank, int64_t step) {
     return SaveShard(*ranks_[rank], files(rank), layout_, step, ValueOf(step, rank));
   }
-  static int64_t ValueOf(int64_t step, uint32_t rank) { return 1000 * step + rank; }
 
-  // The step as one who opens the store now finds it: committed, with the right bytes of every rank; or why not.
   absl::Status Check(int64_t step) {
-    const absl::StatusOr<std::optional<StepRecord>> record = store_->catalog().Find(step);
-    if (!record.ok()) return record.status();
-    if (!record->has_value() || (*record)->info.state != StepState::kCommitted) {
-      return absl::NotFoundError("the step is not committed");
-    }
-    const StepFolder folder{step, AttemptId{*FromHex((*record)->info.attempt)}};
-    const absl::StatusOr<Attempt> attempt = ReadAttempt(disk_, layout_, store_->id(), folder);
-    if (!attempt.ok()) return attempt.status();
-    if (attempt->record.shards != (*record)->shards) return absl::DataLossError("other shards than those recorded");
-    for (uint32_t rank = 0; rank < attempt->shards.size(); ++rank) {
-      if (attempt->shards[rank]->index().metrics.at("loss") != static_cast<double>(ValueOf(step, rank))) {
-        return absl::DataLossError("another rank's bytes");
-      }
-    }
-    return attempt->shards.size() == world_size_ ? absl::OkStatus() : absl::DataLossError("a rank is missing");
+    const absl::StatusOr<uint32_t> world_size = CheckStep(disk_, *store_, step);
+    if (!world_size.ok()) return world_size.status();
+    return *world_size == world_size_ ? absl::OkStatus() : absl::DataLossError("a rank is missing");
   }
   size_t attempts_in_steps() { return disk_.ListDirectory(layout_.steps())->size(); }
+
+  // Another job of one rank, on another machine, in the directory of that name.
+  class Others {
+   public:
+    explicit Others(RankedJob& job) : client_(job.disk_.NewClient()) {
+      store_ = OpenSoundStore(kDirectory, &warnings_, *client_);
+      auto rank = RankedAttempts::OpenCoordinator(*client_, *store_, {.warn = [](std::string_view) {}});
+      EXPECT_THAT(rank, IsOk());
+      rank_ = *std::move(rank);
+    }
+    std::vector<absl::Status> Save(int64_t step) {
+      return {SaveShard(*rank_, *client_, store_->layout(), step, ValueOf(step, 0))};
+    }
+    Store& store() { return *store_; }
+
+   private:
+    const std::unique_ptr<FileSystem> client_;
+    std::string warnings_;
+    std::unique_ptr<Store> store_;
+    std::unique_ptr<RankedAttempts> rank_;
+  };
 
   FailingFileSystem& files(uint32_t rank) { return *files_[rank]; }
   SimulatedDisk& disk() { return disk_; }

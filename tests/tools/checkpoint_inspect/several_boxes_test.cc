@@ -1,4 +1,4 @@
-// What the commands make of a step of which one rank saved several boxes of one tensor.
+// What the commands make of a step in which one rank saved several boxes of one tensor.
 
 #include <cstring>
 #include <deque>

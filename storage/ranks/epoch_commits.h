@@ -1,11 +1,10 @@
 // What the journal says of the commits of one epoch, for a rank whose process does not hold the store.
 
-#ifndef TIDEMARK_STORAGE_RANKS_COMMIT_WATCH_H_
-#define TIDEMARK_STORAGE_RANKS_COMMIT_WATCH_H_
+#ifndef TIDEMARK_STORAGE_RANKS_EPOCH_COMMITS_H_
+#define TIDEMARK_STORAGE_RANKS_EPOCH_COMMITS_H_
 
 #include <cstdint>
 #include <memory>
-#include <set>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -19,14 +18,15 @@
 namespace tidemark::storage {
 
 // Thread-compatible. Only established entries count.
-class CommitWatch {
+class EpochCommits {
  public:
   // Begins at the place that the holder has given, so the journal's length does not matter. Errors: Journal::Open's.
-  static absl::StatusOr<std::unique_ptr<CommitWatch>> Open(FileSystem& files, const StoreLayout& layout,
-                                                           const HeldStore& held);
+  static absl::StatusOr<std::unique_ptr<EpochCommits>> Open(FileSystem& files, const StoreLayout& layout,
+                                                            const HeldStore& held);
 
-  // What is known of the attempt, after a look at what is new. Errors: Journal::Look's; kDataLoss or kUnimplemented: a
-  // fact cannot be understood.
+  // What is known of the attempt, after a look at what is new. To be asked of one attempt after the other, of each
+  // before it can be committed. Errors: Journal::Look's; kDataLoss or kUnimplemented, from then on: a fact cannot be
+  // understood, so nothing after it is.
   absl::StatusOr<JournalSight> Look(const AttemptId& attempt);
 
   // The same past the caches of a file server. If the journal shows the attempt's commit or a newer epoch, and does not
@@ -37,14 +37,17 @@ class CommitWatch {
 
  private:
   absl::StatusOr<JournalSight> Look(const AttemptId& attempt, bool* has_visible);
-  CommitWatch(std::unique_ptr<Journal> journal, const HeldStore& held);
+  EpochCommits(std::unique_ptr<Journal> journal, const HeldStore& held);
 
   const std::unique_ptr<Journal> journal_;
+  const StoreId store_;
   const uint64_t epoch_;
   uint64_t newest_epoch_;
-  std::set<AttemptId> committed_;  // of the epoch
+  AttemptId asked_;  // the last attempt that was asked for
+  bool committed_ = false;
+  absl::Status refused_;  // why an entry cannot be understood
 };
 
 }  // namespace tidemark::storage
 
-#endif  // TIDEMARK_STORAGE_RANKS_COMMIT_WATCH_H_
+#endif  // TIDEMARK_STORAGE_RANKS_EPOCH_COMMITS_H_
