@@ -16,8 +16,8 @@ namespace {
 constexpr size_t kPartsMin = 1024;
 constexpr size_t kPartsOfBoxMax = 64;
 // How often a box that is left to cover is compared with a stored one.
-constexpr uint64_t kComparisonsMin = 1 << 22;
-constexpr uint64_t kComparisonsOfBoxMax = 256;
+constexpr uint64_t kComparisonsMin = 1 << 20;
+constexpr uint64_t kComparisonsOfBoxMax = 64;
 
 bool IsEmpty(const Box& box) {
   return std::ranges::any_of(box.extent, [](int64_t extent) { return extent <= 0; });

@@ -134,7 +134,8 @@ TEST_F(BoxPlanTest, BoxesThatCutTheTensorIntoMillionsAreRefused) {
     }
   }
   EXPECT_THAT(PlanBox(WholeBox(shape), slabs),
-              storage::StatusIs(absl::StatusCode::kResourceExhausted, testing::HasSubstr("600 boxes cut [0:401")));
+              storage::StatusIs(absl::StatusCode::kResourceExhausted,
+                                testing::HasSubstr("600 boxes, which overlap or leave holes, cut [0:401")));
 }
 
 // Every second element. A hole that no later box can reach is not compared with it.
