@@ -22,7 +22,7 @@ std::optional<AttemptId> CommittedBy(const Fact& fact) {
 }  // namespace
 
 EpochCommits::EpochCommits(std::unique_ptr<Journal> journal, const HeldStore& held)
-    : journal_(std::move(journal)), store_(held.id), epoch_(held.epoch), newest_epoch_(held.place.epoch) {}
+    : journal_(std::move(journal)), store_(held.id), newest_epoch_(held.place.epoch) {}
 
 absl::StatusOr<std::unique_ptr<EpochCommits>> EpochCommits::Open(FileSystem& files, const StoreLayout& layout,
                                                                  const HeldStore& held) {

@@ -41,7 +41,6 @@ class EpochCommits {
 
   const std::unique_ptr<Journal> journal_;
   const StoreId store_;
-  const uint64_t epoch_;
   uint64_t newest_epoch_;
   AttemptId asked_;  // the last attempt that was asked for
   bool committed_ = false;
