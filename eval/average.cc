@@ -208,7 +208,7 @@ absl::StatusOr<std::vector<Source>> Average::FindSources(const Snapshot& snapsho
     if (!wanted || spec.kind != EntryKind::kTensor) continue;
     if (!names.insert(spec.name).second) {
       return absl::InvalidArgumentError(fmt::format(
-          "'{}' is in several boxes, and an average is of one; use patterns that do not match it", spec.name));
+          "'{}' is saved in several boxes, which an average does not support: choose entries without it", spec.name));
     }
     const std::span<const std::byte> bytes = snapshot.bytes(i);
     spec.name = options_.name + "." + spec.name;

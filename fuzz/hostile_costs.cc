@@ -170,7 +170,7 @@ std::vector<HostileCase> HostileCosts() {
       Exceeding(IndexOfIslands("cost-largest_index_of_islands.tmk", at_most(kBounds.bytes, "bytes"),
                                storage::kIndexBytesMax)),
       {"cost-boxes_of_one_name.tmk", kDataLoss, damaged, ShardWithHoles(/*overlaps=*/false)},
-      {"cost-boxes_that_overlap.tmk", kDataLoss, "its box [0:1] overlaps with [0:1] of entry 0",
+      {"cost-boxes_that_overlap.tmk", kDataLoss, "its box [0:1] is that of entry 0, too",
        ShardWithHoles(/*overlaps=*/true)},
       {"cost-boxes_of_columns.tmk", kDataLoss, damaged, ShardWithColumns()},
       {"cost-boxes_of_rods.tmk", kDataLoss, "its 30000 boxes lie so that it takes too long to tell them apart",

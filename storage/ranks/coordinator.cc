@@ -83,10 +83,9 @@ Coordinator::Step Coordinator::Appended(Appender::Result result, const absl::Sta
   return step_;
 }
 
-Coordinator::Step Coordinator::Settled(std::optional<bool> committed) {
+Coordinator::Step Coordinator::Settled(bool committed) {
   Check(step_ == Step::kSettle, "an answer to a settling that was not asked for");
-  if (!committed) return step_;
-  return *committed ? Commit() : Abort("the file system has lost the commit's entry");
+  return committed ? Commit() : Abort("the file system has lost the commit's entry");
 }
 
 Coordinator::Step Coordinator::Commit() {

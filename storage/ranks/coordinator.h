@@ -54,8 +54,8 @@ class Coordinator {
   Step Expire();
   // The answer to kAppend. `result` is not kPending.
   Step Appended(Appender::Result result, const absl::Status& status);
-  // The answer to kSettle. No value: it is still unknown.
-  Step Settled(std::optional<bool> committed);
+  // The answer to kSettle, once it is known.
+  Step Settled(bool committed);
 
   template <typename H>
   friend H AbslHashValue(H h, const Coordinator& coordinator) {

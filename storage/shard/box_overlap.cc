@@ -20,8 +20,10 @@ constexpr size_t kComparedMax = 32;
 // one.
 constexpr size_t kWaitingMax = 4;
 
-// How often boxes are looked at. Planes that cut no box in two take a quarter of it.
-uint64_t LooksMax(size_t boxes) { return boxes * (64 + 4 * static_cast<uint64_t>(std::bit_width(boxes))); }
+// How often boxes are looked at.
+constexpr uint64_t LooksMax(size_t boxes) { return boxes * (64 + 4 * static_cast<uint64_t>(std::bit_width(boxes))); }
+static_assert(LooksMax(kComparedMax) >= kComparedMax * (kComparedMax + 1) / 2,
+              "so few boxes can each be looked at once, and compared with those before it");
 
 int64_t End(const EntrySpec& box, size_t d) { return box.box_offset[d] + box.box_extent[d]; }
 

@@ -43,11 +43,15 @@ std::optional<NameConflict> ConflictOf(const std::vector<size_t>& entries,
   }
   if (const auto* pair = std::get_if<std::pair<size_t, size_t>>(&found)) {
     const auto [earlier, later] = *pair;
-    return NameConflict{.entry = entries[later],
-                        .earlier = entries[earlier],
-                        .is_of_boxes = true,
-                        .why = fmt::format("its box {} overlaps with {} of entry {}", BoxOf(*specs[later]),
-                                           BoxOf(*specs[earlier]), entries[earlier])};
+    const bool are_same = specs[later]->box_offset == specs[earlier]->box_offset &&
+                          specs[later]->box_extent == specs[earlier]->box_extent;
+    return NameConflict{
+        .entry = entries[later],
+        .earlier = entries[earlier],
+        .is_of_boxes = true,
+        .why = are_same ? fmt::format("its box {} is that of entry {}, too", BoxOf(*specs[later]), entries[earlier])
+                        : fmt::format("its box {} overlaps with {} of entry {}", BoxOf(*specs[later]),
+                                      BoxOf(*specs[earlier]), entries[earlier])};
   }
   return std::nullopt;
 }

@@ -36,13 +36,13 @@ class EntryNames {
   // Room for so many names.
   void Reserve(size_t count) { first_.reserve(count); }
 
-  // Of the next entry. Whether no earlier entry has the name, which is not owned.
+  // Adds the name of the next entry, which is not owned and outlives this. True: no earlier entry has it.
   bool Add(std::string_view name);
 
   // Whether any name was added twice.
   bool repeats() const { return !repeated_.empty(); }
 
-  // The first entry that has a name of another one, and may not. `spec_of` returns the valid spec of the entry with
+  // An entry that has the name of an earlier one, and may not. `spec_of` returns the valid spec of the entry with
   // that number. Takes no more time than some n log n comparisons of numbers: boxes that are not told apart in that
   // time are a conflict, too. Boxes of one grid always are told apart, and so are up to 32 boxes. Called once, after
   // all names were added.

@@ -220,7 +220,7 @@ TEST(Average, RefusesATensorInSeveralBoxes) {
                  std::vector<float>{1});
   }
   EXPECT_THAT(Make()->Update(snapshot),
-              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'model.w' is in several boxes")));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'model.w' is saved in several boxes")));
   EXPECT_THAT(Make({.entries = {"model.whole"}})->Update(snapshot), IsOk());
 }
 

@@ -168,7 +168,7 @@ TEST(CoordinatorTest, StatesNothingWhileTheAppendIsUnknown) {
     Coordinator coordinator(PartOf(0, 1));
     coordinator.Hear(YesOf(0, 1));
     EXPECT_EQ(coordinator.Appended(Result::kUnknown, absl::InternalError("EIO")), Coordinator::Step::kSettle);
-    EXPECT_EQ(coordinator.Settled(std::nullopt), Coordinator::Step::kSettle);
+    EXPECT_EQ(coordinator.Expire(), Coordinator::Step::kSettle);
     EXPECT_EQ(coordinator.Settled(committed), Coordinator::Step::kNone);
     EXPECT_EQ(coordinator.outcome().committed, committed);
   }

@@ -1,6 +1,6 @@
-// A job of 2 to 64 ranks that saves two steps, in virtual time: how long everything takes, and what goes wrong, is
-// drawn from a seed. The ranks run the state machines of storage/ranks in a RankWorld, and every vote and outcome goes
-// through its bytes.
+// A simulated job of 2 to 64 ranks, which saves two steps. Time is virtual. A seed decides how long each action takes
+// and what goes wrong. The ranks run the state machines of storage/ranks in a RankWorld. Each vote and each outcome is
+// encoded and decoded on its way.
 
 #ifndef TIDEMARK_TESTS_STORAGE_RANKS_RANK_SIMULATION_H_
 #define TIDEMARK_TESTS_STORAGE_RANKS_RANK_SIMULATION_H_

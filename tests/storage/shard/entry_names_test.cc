@@ -99,6 +99,12 @@ TEST_F(EntryNamesTest, BoxesThatOverlapMayNot) {
   ExpectConflict(4, 2, true, "its box [1:5, 0:4] overlaps with [0:2, 0:4] of entry 2");
 }
 
+TEST_F(EntryNamesTest, TheSameBoxTwiceMayNotEvenWithoutElements) {
+  Add(RowsOf("a", 2, 2));
+  Add(RowsOf("a", 2, 2));
+  ExpectConflict(1, 0, true, "its box [2:2, 0:4] is that of entry 0, too");
+}
+
 TEST_F(EntryNamesTest, BoxesThatTakeTooLongToTellApartMayNot) {
   // Rods along three axes, woven through each other.
   constexpr int64_t kSide = 100;

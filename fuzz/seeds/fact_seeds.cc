@@ -1,10 +1,9 @@
-#include "fuzz/fact_seeds.h"
-
 #include <cstdint>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "fuzz/seeds/seed_lists.h"
 #include "storage/bytes/byte_writer.h"
 #include "storage/records/fact.h"
 

@@ -1,9 +1,8 @@
-#include "fuzz/queue_seeds.h"
-
 #include <cstdint>
 #include <utility>
 #include <vector>
 
+#include "fuzz/seeds/seed_lists.h"
 #include "storage/bytes/byte_writer.h"
 
 namespace tidemark::fuzz {

@@ -11,12 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "fuzz/fact_seeds.h"
 #include "fuzz/fuzzing.h"
 #include "fuzz/journal_image.h"
-#include "fuzz/queue_seeds.h"
-#include "fuzz/rank_seeds.h"
-#include "fuzz/seed_contents.h"
+#include "fuzz/seeds/seed_contents.h"
+#include "fuzz/seeds/seed_lists.h"
 #include "fuzz/store_image.h"
 #include "snapshot/exchange/safetensors_header.h"
 #include "snapshot/exchange/safetensors_index.h"

@@ -1,4 +1,4 @@
-#include "fuzz/seed_contents.h"
+#include "fuzz/seeds/seed_contents.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,7 +1,7 @@
 // What is in the shards of seeds.
 
-#ifndef TIDEMARK_FUZZ_SEED_CONTENTS_H_
-#define TIDEMARK_FUZZ_SEED_CONTENTS_H_
+#ifndef TIDEMARK_FUZZ_SEEDS_SEED_CONTENTS_H_
+#define TIDEMARK_FUZZ_SEEDS_SEED_CONTENTS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -33,4 +33,4 @@ SeedContents BoxesContents();
 
 }  // namespace tidemark::fuzz
 
-#endif  // TIDEMARK_FUZZ_SEED_CONTENTS_H_
+#endif  // TIDEMARK_FUZZ_SEEDS_SEED_CONTENTS_H_

@@ -1,5 +1,4 @@
-#include "fuzz/rank_seeds.h"
-
+#include "fuzz/seeds/seed_lists.h"
 #include "storage/ranks/statements.h"
 
 namespace tidemark::fuzz {
