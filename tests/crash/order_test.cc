@@ -101,7 +101,7 @@ constexpr size_t kSoundStates = 120;
 class OrderInManyStates : public testing::Test {
  protected:
   void SetUp() override {
-    if (storage::kAddressSanitizer || storage::kThreadSanitizer) GTEST_SKIP() << "is for builds without sanitizers";
+    if (storage::kAddressSanitizer) GTEST_SKIP() << "is for builds without sanitizers";
   }
 };
 

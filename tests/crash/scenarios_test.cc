@@ -17,9 +17,9 @@ namespace tidemark::crash {
 namespace {
 
 // Of each scenario. All of them together take four minutes of one core.
-constexpr size_t kStates = storage::kAddressSanitizer || storage::kThreadSanitizer ? 40 : 1'200;
+constexpr size_t kStates = storage::kAddressSanitizer ? 40 : 1'200;
 
-static_assert(storage::kAddressSanitizer || storage::kThreadSanitizer || std::size(kScenarios) * kStates >= 20'000);
+static_assert(storage::kAddressSanitizer || std::size(kScenarios) * kStates >= 20'000);
 
 // Lives at random are many rather than long.
 constexpr size_t kStatesOfALife = 1'900;

@@ -59,7 +59,7 @@ TEST_P(JournalExploration, FindsNoBrokenPromise) {
   Exploration exploration = GetParam().exploration;
   exploration.seed = SeedOfCases();
   const bool has_time = OneOf(1, 5) == 1;  // not under a sanitizer
-  exploration.states_max = AllCasesAsked() ? 8'000'000 : has_time ? 40'000 : 8'000;
+  exploration.states_max = AllCasesAsked() ? 8'000'000 : has_time ? 40'000 : 2'000;
   const Explored explored = Explore(exploration);
   EXPECT_EQ(explored.violation, "") << "TIDEMARK_SEED=" << exploration.seed << "\n" << Told(explored);
   EXPECT_TRUE(explored.all || explored.states == exploration.states_max);
