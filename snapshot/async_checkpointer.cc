@@ -14,6 +14,8 @@
 #include "snapshot/guarded.h"
 #include "snapshot/resolved_future.h"
 #include "snapshot/save_request.h"
+#include "storage/bytes/byte_reader.h"
+#include "storage/bytes/byte_writer.h"
 #include "storage/io/exception_status.h"
 #include "storage/io/link_free_path.h"
 
@@ -23,6 +25,27 @@ namespace {
 // A clock that was set back says nothing about how long ago it was; then it was too long.
 bool IsOver(absl::Duration interval, absl::Time since, absl::Time now) {
   return now < since || now - since >= interval;
+}
+
+// Of options that cannot be: the other ranks need not wait for this one, if it can tell them.
+absl::Status AgreeOnOptions(const CheckpointerOptions& options, const absl::Status& why) {
+  if (options.ranks.world_size < 2 || !ValidateRanks(options.ranks).ok()) return why;
+  RankExchange(options.ranks).Agree("Open (the options)", why).IgnoreError();
+  return why;
+}
+
+// What rank 0 has discarded, for all ranks.
+absl::StatusOr<std::vector<int64_t>> ShareDiscarded(RankExchange& exchange,
+                                                    const absl::StatusOr<std::vector<int64_t>>& own) {
+  storage::ByteWriter writer;
+  for (size_t i = 0; own.ok() && i < own->size(); ++i) writer.Put<int64_t>((*own)[i]);
+  const absl::StatusOr<std::string> given = exchange.FromRank0("DiscardAfter", own.status(), writer.view());
+  if (!given.ok()) return given.status();
+  storage::ByteReader reader(storage::AsBytes(*given), "steps that rank 0 has discarded");
+  std::vector<int64_t> discarded;
+  while (reader.ok() && reader.remaining() > 0) discarded.push_back(reader.Get<int64_t>("step"));
+  if (!reader.ok()) return reader.status();
+  return discarded;
 }
 
 }  // namespace
@@ -62,7 +85,7 @@ absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> AsyncCheckpointer::Open(Check
 absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> AsyncCheckpointer::OpenOn(const Machine& machine,
                                                                              CheckpointerOptions options) {
   return Guarded("Open", [&]() -> absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> {
-    if (absl::Status status = ValidateOptions(options); !status.ok()) return status;
+    if (absl::Status status = ValidateOptions(options); !status.ok()) return AgreeOnOptions(options, status);
     std::unique_ptr<AsyncCheckpointer> checkpointer(new AsyncCheckpointer());
     auto impl = std::make_shared<Impl>(machine, std::move(options));
     if (absl::Status status = impl->OpenStore(); !status.ok()) return status;
@@ -73,21 +96,21 @@ absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> AsyncCheckpointer::OpenOn(con
 
 bool AsyncCheckpointer::ShouldSave(int64_t step) const {
   const absl::StatusOr<bool> should = Guarded("ShouldSave", [&]() -> absl::StatusOr<bool> {
-    const CheckpointerOptions& options = impl_->options;
     if (!impl_->CheckOpen().ok() || step < 0) return false;
-    const int64_t interval = impl_->save_interval_steps;
-    const bool any_rule =
-        interval > 0 || !options.save_on_steps.empty() || options.save_interval_seconds > 0 || options.save_when;
-    const bool due =
-        !any_rule || (interval > 0 && step % interval == 0) ||
-        std::find(options.save_on_steps.begin(), options.save_on_steps.end(), step) != options.save_on_steps.end() ||
-        (options.save_interval_seconds > 0 &&
-         IsOver(absl::Seconds(options.save_interval_seconds), impl_->last_save, impl_->now())) ||
-        (options.save_when && options.save_when({.step = step,
-                                                 .last_saved = impl_->last_saved_step,
-                                                 .since_last = impl_->now() - impl_->last_save,
-                                                 .in_flight = impl_->open_saves.AnyInFlight()}));
-    return due && !absl::IsAlreadyExists(impl_->CheckSave(step, {}));
+    const CheckpointerOptions& options = impl_->options;
+    // Clocks differ, and a function may see what only its rank has. Rank 0 decides.
+    if (impl_->exchange != nullptr && (options.save_interval_seconds > 0 || options.save_when)) {
+      absl::StatusOr<bool> due = false;
+      if (impl_->exchange->is_coordinator()) due = Guarded("ShouldSave", [&] { return impl_->IsDue(step); });
+      // An unwanted save costs less than a missing one.
+      const bool says_yes = !due.ok() || *due;
+      const absl::StatusOr<std::string> given =
+          impl_->exchange->FromRank0(fmt::format("ShouldSave({})", step), absl::OkStatus(), says_yes ? "due" : "");
+      if (given.ok()) return due.ok() ? absl::StatusOr<bool>(!given->empty()) : due;
+      // The ranks cannot agree any more. Saves go by files, so those are still possible.
+      impl_->WarnOfLostExchange(given.status());
+    }
+    return impl_->IsDue(step);
   });
   if (should.ok()) return *should;
   // An unwanted save costs less than a missing one.
@@ -96,6 +119,21 @@ bool AsyncCheckpointer::ShouldSave(int64_t step) const {
         fmt::format("step {} is to be saved, though that is not known: {}", step, should.status().ToString()));
   });
   return true;
+}
+
+absl::StatusOr<bool> AsyncCheckpointer::Impl::IsDue(int64_t step) const {
+  const int64_t interval = save_interval_steps;
+  const bool any_rule =
+      interval > 0 || !options.save_on_steps.empty() || options.save_interval_seconds > 0 || options.save_when;
+  const bool due =
+      !any_rule || (interval > 0 && step % interval == 0) ||
+      std::find(options.save_on_steps.begin(), options.save_on_steps.end(), step) != options.save_on_steps.end() ||
+      (options.save_interval_seconds > 0 && IsOver(absl::Seconds(options.save_interval_seconds), last_save, now())) ||
+      (options.save_when && options.save_when({.step = step,
+                                               .last_saved = last_saved_step,
+                                               .since_last = now() - last_save,
+                                               .in_flight = open_saves.AnyInFlight()}));
+  return due && !absl::IsAlreadyExists(CheckSave(step, {}));
 }
 
 absl::Status AsyncCheckpointer::SetSaveInterval(int64_t steps) {
@@ -183,25 +221,16 @@ absl::StatusOr<RestoreReport> AsyncCheckpointer::RestoreLatest(State& state, con
 }
 
 absl::StatusOr<RestoreReport> AsyncCheckpointer::Restore(const StepSelector& step, State& state,
-                                                         const RestoreOptions& given) {
+                                                         const RestoreOptions& options) {
   return Guarded("Restore", [&]() -> absl::StatusOr<RestoreReport> {
     if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
-    impl_->Settle();
-    absl::StatusOr<storage::BestModes> recorded = storage::BestModes();
-    if (step.kind() == StepSelector::Kind::kBest) recorded = impl_->store->catalog().RecordedBestModes();
-    if (!recorded.ok()) return recorded.status();
-    const absl::StatusOr<StepSelector> with_mode = step.WithMode(*recorded);
-    if (!with_mode.ok()) return with_mode.status();
-    RestoreOptions options = given;
-    options.healthy_only = options.healthy_only || step.kind() == StepSelector::Kind::kLatestHealthy;
-    // A restore of a named step does not wait for evaluations of other steps.
-    if (options.healthy_only && step.kind() != StepSelector::Kind::kStep) {
-      impl_->AwaitVerdicts(options.evaluations_timeout);
+    if (impl_->exchange != nullptr && impl_->OnOwnThread()) {
+      return absl::FailedPreconditionError("Restore: called by a callback or an evaluator, in a job of several ranks");
     }
-    const Housekeeper::RetentionPause pause(*impl_->housekeeper);
+    impl_->Settle();
     impl_->last_restore.reset();
-    absl::StatusOr<RestoreReport> report = impl_->NewRestoreWalk(options).Selected(
-        *with_mode, [this] { return Steps(); }, state, options);
+    absl::StatusOr<RestoreReport> report = impl_->exchange == nullptr ? impl_->RestoreSelected(step, state, options)
+                                                                      : impl_->RestoreRanks(step, state, options);
     impl_->NoteRestore(state, options, report);
     return report;
   });
@@ -243,13 +272,7 @@ absl::StatusOr<StepInfo> AsyncCheckpointer::BestStep(std::string_view metric) co
 absl::StatusOr<std::vector<StepInfo>> AsyncCheckpointer::Steps() const {
   return Guarded("Steps", [&]() -> absl::StatusOr<std::vector<StepInfo>> {
     if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
-    std::vector<StepInfo> steps;
-    absl::Status status = impl_->store->catalog().ForEach([&](storage::StepRecord record) {
-      steps.push_back(std::move(record.info));
-      return true;
-    });
-    if (!status.ok()) return status;
-    return steps;
+    return impl_->Steps();
   });
 }
 
@@ -279,6 +302,9 @@ absl::Status AsyncCheckpointer::AddEvaluator(EvaluatorOptions options, Evaluator
 absl::Status AsyncCheckpointer::AddCompanion(std::shared_ptr<Companion> companion) {
   return Guarded("AddCompanion", [&]() -> absl::Status {
     if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
+    if (impl_->exchange != nullptr) {
+      return absl::UnimplementedError("a job of several ranks saves no companions yet");
+    }
     impl_->Settle();
     return Guarded("Companion::prefix", [&] { return impl_->companions.Add(std::move(companion)); });
   });
@@ -327,6 +353,7 @@ absl::Status AsyncCheckpointer::Untag(std::string_view name) {
 absl::Status AsyncCheckpointer::Delete(int64_t step, std::string reason) {
   return Guarded("Delete", [&]() -> absl::Status {
     if (absl::Status status = impl_->process.Check(); !status.ok()) return status;
+    if (absl::Status status = impl_->CheckIsHolder(); !status.ok()) return status;
     return impl_->housekeeper->Delete(step, std::move(reason));
   });
 }
@@ -334,10 +361,20 @@ absl::Status AsyncCheckpointer::Delete(int64_t step, std::string reason) {
 absl::StatusOr<std::vector<int64_t>> AsyncCheckpointer::DiscardAfter(int64_t step, std::string reason) {
   return Guarded("DiscardAfter", [&]() -> absl::StatusOr<std::vector<int64_t>> {
     if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
+    if (impl_->exchange != nullptr && impl_->OnOwnThread()) {
+      return absl::FailedPreconditionError(
+          "DiscardAfter: called by a callback or an evaluator, in a job of several ranks");
+    }
     impl_->Settle();
     // The scrub must not miss a file that goes, and the next save must not refer to it.
-    absl::StatusOr<std::vector<int64_t>> discarded =
-        impl_->housekeeper->DiscardAfter(step, reason, [this] { impl_->persister->ForgetCommitted(); });
+    absl::StatusOr<std::vector<int64_t>> discarded = std::vector<int64_t>();
+    if (impl_->store->is_holder()) {
+      discarded = Guarded("DiscardAfter", [&] {
+        return impl_->housekeeper->DiscardAfter(step, reason, [this] { impl_->persister->ForgetCommitted(); });
+      });
+    }
+    if (impl_->exchange != nullptr) discarded = ShareDiscarded(*impl_->exchange, discarded);
+    impl_->LookAsOtherRank();
     absl::StatusOr<std::optional<int64_t>> latest = impl_->store->catalog().LatestCommitted();
     if (latest.ok()) impl_->last_saved_step = *latest;
     return discarded;
@@ -372,6 +409,7 @@ absl::Status AsyncCheckpointer::WaitUntilEvaluated(absl::Time time) {
 absl::Status AsyncCheckpointer::Tidy() {
   return Guarded("Tidy", [&]() -> absl::Status {
     if (absl::Status status = impl_->process.Check(); !status.ok()) return status;
+    if (absl::Status status = impl_->CheckIsHolder(); !status.ok()) return status;
     return impl_->housekeeper->Tidy();
   });
 }
@@ -379,6 +417,7 @@ absl::Status AsyncCheckpointer::Tidy() {
 absl::StatusOr<std::vector<RetentionDecision>> AsyncCheckpointer::RetentionPlan() const {
   return Guarded("RetentionPlan", [&]() -> absl::StatusOr<std::vector<RetentionDecision>> {
     if (absl::Status status = impl_->process.Check(); !status.ok()) return status;
+    if (absl::Status status = impl_->CheckIsHolder(); !status.ok()) return status;
     return impl_->housekeeper->Plan();
   });
 }

@@ -32,19 +32,28 @@ AsyncCheckpointer::Impl::Impl(const Machine& machine, CheckpointerOptions given)
       stager(options, machine.available_memory, [this](std::string_view line) { listeners.Warn(line); }) {}
 
 absl::Status AsyncCheckpointer::Impl::OpenStore() {
-  const auto warn = [this](std::string_view line) { listeners.Warn(line); };
-  auto opened =
-      storage::Store::Open(files, {.directory = options.directory,
-                                   .warn =
-                                       [this](std::string_view line) {
-                                         if (!IsRepeatedWarning(line)) listeners.Warn(line);
-                                       },
-                                   .note = [this](std::string_view line) { listeners.SaveLine(std::string(line)); },
-                                   .read = read_options,
-                                   .create = options.create,
-                                   .awaits_inspect = true});
+  storage::StoreOptions store_options = {
+      .directory = options.directory,
+      .warn =
+          [this](std::string_view line) {
+            if (!IsRepeatedWarning(line)) listeners.Warn(line);
+          },
+      .note = [this](std::string_view line) { listeners.SaveLine(std::string(line)); },
+      .read = read_options,
+      .create = options.create,
+      .awaits_inspect = true};
+  if (options.ranks.world_size > 1) {
+    if (absl::Status status = OpenRanks(std::move(store_options)); !status.ok()) return status;
+    return exchange->Agree("Open (the end)", Guarded("Open", [this] { return OpenRest(); }));
+  }
+  auto opened = storage::Store::Open(files, std::move(store_options));
   if (!opened.ok()) return opened.status();
   store = *std::move(opened);
+  return OpenRest();
+}
+
+absl::Status AsyncCheckpointer::Impl::OpenRest() {
+  const auto warn = [this](std::string_view line) { listeners.Warn(line); };
   LeaveOutStaticDestructorsInChildren();
   sequence_at_open = store->catalog().last_sequence();
   // Says now, and not in the background of the first save, that io_uring was asked for and is not to be had.
@@ -52,19 +61,25 @@ absl::Status AsyncCheckpointer::Impl::OpenStore() {
   if (!queue.ok()) return queue.status();
   claims =
       std::make_unique<EvaluationClaims>(files_owner, *store, read_options, [this] { persister->ForgetCommitted(); });
-  if (absl::Status status = RecordRetentionModes(); !status.ok()) return status;
+  if (store->is_holder()) {
+    if (absl::Status status = RecordRetentionModes(); !status.ok()) return status;
+  }
   auto started = Housekeeper::Start({.files = files,
                                      .store = *store,
                                      .listeners = listeners,
                                      .statistics = statistics,
                                      .read_statistics = [this] { return Statistics(); },
                                      .claims = [this] { return claims->Get(); }},
-                                    {.retention = options.retention,
+                                    {.retention = store->is_holder() ? options.retention : RetentionOptions(),
                                      .poll_interval = options.tuning.poll_interval,
-                                     .metrics_file = options.metrics_file});
+                                     .metrics_file = store->is_holder() ? options.metrics_file : ""});
   if (!started.ok()) return started.status();
   housekeeper = *std::move(started);
-  persister = std::make_unique<Persister>(files, *store, companions, WriterOptions(options), options.reuse, warn,
+  storage::AttemptSink* attempts = store.get();
+  if (ranked_attempts != nullptr) attempts = ranked_attempts.get();
+  // What a shard of another rank refers to, rank 0 would have to keep.
+  const bool reuse = options.reuse && ranked_attempts == nullptr;
+  persister = std::make_unique<Persister>(files, *store, *attempts, companions, WriterOptions(options), reuse, warn,
                                           [this](SaveOutcome outcome) { EndSave(std::move(outcome)); });
   stream = std::make_unique<SnapshotStream>();
   stager.set_make_room([this](int64_t step) { return stream->MakeRoom(step); });
@@ -137,10 +152,17 @@ absl::Status AsyncCheckpointer::Impl::CheckSave(int64_t step, const SaveRequest&
   if (open_saves.IsInFlight(step)) return absl::AlreadyExistsError(fmt::format("step {} is being saved", step));
   absl::StatusOr<std::optional<storage::StepRecord>> record = store->catalog().Find(step);
   if (!record.ok()) return record.status();
+  if (record->has_value() && (*record)->info.state == StepState::kCommitted && !store->is_holder()) {
+    // Rank 0 may have deleted it.
+    if (absl::Status looked = store->LookAfresh(); !looked.ok()) return looked;
+    record = store->catalog().Find(step);
+    if (!record.ok()) return record.status();
+  }
   if (record->has_value() && (*record)->info.state == StepState::kCommitted) {
     // What was rolled back must not stand in the way of what was trained instead. The last save, which nobody may judge
     // any more, must not wash out a verdict on the same state.
-    const bool replaces = last == nullptr || WasRolledBackBehind((*record)->info, *last);
+    // Another rank may not know the verdict, and would not save.
+    const bool replaces = exchange == nullptr && (last == nullptr || WasRolledBackBehind((*record)->info, *last));
     if (save.persist && replaces && !WhyUnhealthy((*record)->info).empty()) return absl::OkStatus();
     return absl::AlreadyExistsError(fmt::format("step {} is committed; SaveOptions::overwrite would replace it", step));
   }
@@ -282,7 +304,34 @@ RestoreWalk AsyncCheckpointer::Impl::NewRestoreWalk(const RestoreOptions& restor
   return RestoreWalk(
       files, std::make_unique<HeldStoreCatalog>(*store), read_options, companions.all(),
       [this](const StepInfo& info) { return WhyUnhealthy(info); },
-      [this](std::string_view line) { listeners.Warn(line); }, [this] { persister->ForgetCommitted(); });
+      [this](std::string_view line) { listeners.Warn(line); }, [this] { persister->ForgetCommitted(); },
+      exchange.get());
+}
+
+absl::StatusOr<RestoreReport> AsyncCheckpointer::Impl::RestoreSelected(const StepSelector& step, State& state,
+                                                                       const RestoreOptions& given) {
+  absl::StatusOr<storage::BestModes> recorded = storage::BestModes();
+  if (step.kind() == StepSelector::Kind::kBest) recorded = store->catalog().RecordedBestModes();
+  if (!recorded.ok()) return recorded.status();
+  const absl::StatusOr<StepSelector> with_mode = step.WithMode(*recorded);
+  if (!with_mode.ok()) return with_mode.status();
+  RestoreOptions restore = given;
+  restore.healthy_only = restore.healthy_only || step.kind() == StepSelector::Kind::kLatestHealthy;
+  // A restore of a named step does not wait for evaluations of other steps.
+  if (restore.healthy_only && step.kind() != StepSelector::Kind::kStep) AwaitVerdicts(restore.evaluations_timeout);
+  const Housekeeper::RetentionPause pause(*housekeeper);
+  return NewRestoreWalk(restore).Selected(
+      *with_mode, [this] { return Steps(); }, state, restore);
+}
+
+absl::StatusOr<std::vector<StepInfo>> AsyncCheckpointer::Impl::Steps() const {
+  std::vector<StepInfo> steps;
+  absl::Status status = store->catalog().ForEach([&](storage::StepRecord record) {
+    steps.push_back(std::move(record.info));
+    return true;
+  });
+  if (!status.ok()) return status;
+  return steps;
 }
 
 CheckpointerStatistics AsyncCheckpointer::Impl::Statistics() const {
@@ -388,6 +437,7 @@ void AsyncCheckpointer::Impl::CloseDown() {
   staging_thread.reset();
   stream.reset();
   persister.reset();
+  ranked_attempts.reset();
   lost = housekeeper->Stop();
   // They are of no use to a restore, so a failure is not told.
   storage::BestEffort([&] { store->RecordNotedPhases().IgnoreError(); });

@@ -27,6 +27,7 @@
 #include "snapshot/machine.h"
 #include "snapshot/open_saves.h"
 #include "snapshot/owner_process.h"
+#include "snapshot/ranks/rank_exchange.h"
 #include "snapshot/restore/restore_walk.h"
 #include "snapshot/save_deadlines.h"
 #include "snapshot/save_outcome.h"
@@ -36,6 +37,7 @@
 #include "snapshot/staging/stager.h"
 #include "snapshot/statistics_collector.h"
 #include "storage/io/file_system.h"
+#include "storage/ranks/ranked_attempts.h"
 #include "storage/store/store.h"
 #include "tidemark/async_checkpointer.h"
 
@@ -51,6 +53,12 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
 
   // Once, before anything else.
   absl::Status OpenStore();
+  absl::Status OpenRest();
+  // Of a job of several ranks: the store, and this rank's part in its saves. On every rank the same error.
+  absl::Status OpenRanks(storage::StoreOptions store_options);
+  // Of rank 0, before a step of several ranks is committed: whether the shards make up a step that can be read. On the
+  // persister's thread.
+  absl::Status CheckJoined(const storage::StepRecord& record);
   // Precondition: there is a persister.
   absl::Status StartScrubber();
   // Adds to the modes that the store has recorded, and returns all of them. A failure to record is a warning.
@@ -63,6 +71,8 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
 
   // kFailedPrecondition: after Close, or in a forked child.
   absl::Status CheckOpen() const;
+  // kFailedPrecondition: this rank does not hold the store.
+  absl::Status CheckIsHolder() const;
   absl::Status CheckMayAwaitEvaluators() const;  // also kFailedPrecondition: OnOwnThread()
 
   // `last`: the state, where this is the last save, of which evaluators may not come to their end.
@@ -77,6 +87,9 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   // after failures, and does not wait for evaluators. Under every WhenFull it waits until then for an earlier copy of
   // the state and for room. An unhealthy step is replaced only as PreemptionGuard::SaveAndClose says.
   absl::StatusOr<SaveHandle> Save(const Deadline* last_chance, int64_t step, State& state, const SaveRequest& request);
+  // The same without the other ranks. `*published`: the consumers have the save, and tell what becomes of it.
+  absl::StatusOr<SaveHandle> SaveHere(const Deadline* last_chance, int64_t step, State& state,
+                                      const SaveRequest& request, absl::Time created, bool* published);
 
   // At the start of a save: waits until the state may be copied, and says why it is not to be. With a `last_chance`
   // waits until then. `phases` gets "earlier save".
@@ -119,6 +132,17 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   // For healthy_only it has what evaluators said recorded, and looks into the journal for what workers have reported.
   // Warns of an error of that.
   RestoreWalk NewRestoreWalk(const RestoreOptions& restore);
+  // AsyncCheckpointer::Restore without the other ranks.
+  absl::StatusOr<RestoreReport> RestoreSelected(const StepSelector& step, State& state, const RestoreOptions& given);
+  // The same for a job of several ranks.
+  absl::StatusOr<RestoreReport> RestoreRanks(const StepSelector& step, State& state, RestoreOptions restore);
+  // What rank 0's retention and Delete have done meanwhile, so that all ranks know the same steps. Best effort.
+  void LookAsOtherRank();
+  // Once.
+  void WarnOfLostExchange(const absl::Status& why);
+  // Whether the options ask for a save at this step, as far as this process can tell.
+  absl::StatusOr<bool> IsDue(int64_t step) const;
+  absl::StatusOr<std::vector<StepInfo>> Steps() const;
 
   // Copies of a state's tensors on their devices, and the memory that they take there.
   struct Image {
@@ -183,6 +207,8 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   uint64_t sequence_at_open = 0;  // of the last step that an earlier process committed
 
   // Owned by the trainer's thread.
+  std::unique_ptr<RankExchange> exchange;  // null: a job of one process
+  bool warned_of_lost_exchange = false;
   bool closed = false;         // Close has been called
   bool close_ran_out = false;  // of time, when it was called last
   std::atomic<int64_t> save_interval_steps = 0;
@@ -209,9 +235,11 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   StatisticsCollector statistics;
   std::atomic<uint64_t> device_bytes_in_use = 0;  // of images that are not drained
   std::unique_ptr<storage::Store> store;
+  std::unique_ptr<storage::RankedAttempts> ranked_attempts;  // null: a job of one process
   std::unique_ptr<EvaluationClaims> claims;
   std::unique_ptr<Housekeeper> housekeeper;
-  Companions companions;  // the persister's while it has something to do
+  Companions companions;                                      // the persister's while it has something to do
+  std::optional<std::pair<uint64_t, uint64_t>> checked_size;  // entries and bytes; the persister's
   std::unique_ptr<Persister> persister;
   std::unique_ptr<Scrubber> scrubber;  // null: there is no scrub
   std::unique_ptr<SnapshotStream> stream;

@@ -8,6 +8,7 @@
 #include "storage/bytes/utf8.h"
 #include "storage/io/quoted_name.h"
 #include "storage/io/thread_priority.h"
+#include "storage/ranks/statements.h"
 #include "storage/records/json_fields.h"
 
 namespace tidemark {
@@ -81,6 +82,27 @@ absl::Status ValidateTuning(const Tuning& tuning) {
 
 }  // namespace
 
+absl::Status ValidateRanks(const RankOptions& ranks) {
+  if (ranks.world_size < 1 || ranks.world_size > static_cast<int32_t>(storage::kWorldSizeMax)) {
+    return OutOfRange("ranks.world_size", ranks.world_size, fmt::format("from 1 to {}", storage::kWorldSizeMax));
+  }
+  if (ranks.rank < 0 || ranks.rank >= ranks.world_size) {
+    return OutOfRange("ranks.rank", ranks.rank, fmt::format("from 0 to {}", ranks.world_size - 1));
+  }
+  if (ranks.world_size == 1) return absl::OkStatus();
+  if (ranks.all_gather == nullptr) {
+    return absl::InvalidArgumentError(
+        fmt::format("CheckpointerOptions::ranks.all_gather is null, and the job has {} ranks", ranks.world_size));
+  }
+  if (ranks.vote_timeout <= absl::ZeroDuration() || ranks.vote_timeout == absl::InfiniteDuration()) {
+    return OutOfRange("ranks.vote_timeout", absl::FormatDuration(ranks.vote_timeout), "more than 0, and finite");
+  }
+  if (ranks.outcome_margin <= absl::ZeroDuration() || ranks.outcome_margin == absl::InfiniteDuration()) {
+    return OutOfRange("ranks.outcome_margin", absl::FormatDuration(ranks.outcome_margin), "more than 0, and finite");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ValidateOptions(const CheckpointerOptions& options) {
   if (options.directory.empty()) return absl::InvalidArgumentError("CheckpointerOptions::directory is empty");
   if (options.save_interval_steps < 0) return OutOfRange("save_interval_steps", options.save_interval_steps, ">= 0");
@@ -91,6 +113,7 @@ absl::Status ValidateOptions(const CheckpointerOptions& options) {
       std::find_if(options.save_on_steps.begin(), options.save_on_steps.end(), [](int64_t step) { return step < 0; });
   if (negative != options.save_on_steps.end()) return OutOfRange("save_on_steps", *negative, "steps >= 0");
   if (absl::Status status = ValidateTuning(options.tuning); !status.ok()) return status;
+  if (absl::Status status = ValidateRanks(options.ranks); !status.ok()) return status;
   if (options.save_timeout <= absl::ZeroDuration()) {
     return OutOfRange("save_timeout", absl::FormatDuration(options.save_timeout), "more than 0");
   }

@@ -33,10 +33,24 @@ std::string StagingName(Staging staging) {
 
 absl::StatusOr<SaveHandle> AsyncCheckpointer::Impl::Save(const Deadline* last_chance, int64_t step, State& state,
                                                          const SaveRequest& request) {
-  const Stopwatch blocked;
-  SavePhases phases;
   if (absl::Status status = CheckOpen(); !status.ok()) return status;
   const absl::Time created = now();
+  bool published = false;
+  absl::StatusOr<SaveHandle> handle =
+      Guarded("Save", [&] { return SaveHere(last_chance, step, state, request, created, &published); });
+  // The other ranks need not wait for a save that this one could not begin.
+  if (ranked_attempts != nullptr && request.persist && !published) {
+    const absl::Status why = handle.ok() ? handle->committed().Wait() : handle.status();
+    storage::BestEffort([&] { stream->PublishRefusal(step, created, why); });
+  }
+  return handle;
+}
+
+absl::StatusOr<SaveHandle> AsyncCheckpointer::Impl::SaveHere(const Deadline* last_chance, int64_t step, State& state,
+                                                             const SaveRequest& request, absl::Time created,
+                                                             bool* published) {
+  const Stopwatch blocked;
+  SavePhases phases;
   SaveHandle handle;
   if (absl::Status status = AwaitSave(step, state, request, last_chance, &phases); !status.ok()) return status;
   if (last_chance == nullptr) handle.earlier_ = EarlierFailure();
@@ -80,6 +94,7 @@ absl::StatusOr<SaveHandle> AsyncCheckpointer::Impl::Save(const Deadline* last_ch
     save_deadlines->Watch(snapshot->pending_save(), request.deadline);
   // From here on the snapshot is written as its bytes arrive, and whatever happens is the consumers' to report too.
   const std::shared_ptr<OpenStaging> staging = Publish(std::move(snapshot), held);
+  *published = true;
   const auto note_times = [&](uint64_t copied_bytes) {
     held->total = blocked.elapsed();
     held->copy = absl::FromChrono(SavePhases::Now() - copy_begin);

@@ -71,8 +71,28 @@ void State::AddOwn(Entry entry) {
 }
 
 void State::AddTensor(std::string name, Dtype dtype, std::vector<int64_t> shape, void* data) {
+  AddTensorEntry({.name = std::move(name), .kind = EntryKind::kTensor, .dtype = dtype, .shape = std::move(shape)},
+                 data);
+}
+
+void State::AddBox(std::string name, Dtype dtype, std::vector<int64_t> shape, std::vector<int64_t> offset,
+                   std::vector<int64_t> extent, void* data) {
+  EntrySpec spec = {.name = std::move(name), .kind = EntryKind::kTensor, .dtype = dtype, .shape = std::move(shape)};
+  // A scalar has one box, which is all of it.
+  if (offset.size() != spec.shape.size() || extent.size() != spec.shape.size()) {
+    NoteError(absl::InvalidArgumentError(
+        fmt::format("entry '{}': its box has an offset of {} dimensions and an extent of {}, and its tensor has {}",
+                    spec.name, offset.size(), extent.size(), spec.shape.size())));
+    return;
+  }
+  spec.box_offset = std::move(offset);
+  spec.box_extent = std::move(extent);
+  AddTensorEntry(std::move(spec), data);
+}
+
+void State::AddTensorEntry(EntrySpec spec, void* data) {
   Entry entry;
-  entry.spec = {.name = std::move(name), .kind = EntryKind::kTensor, .dtype = dtype, .shape = std::move(shape)};
+  entry.spec = std::move(spec);
   if (absl::Status status = ValidateAdded(entry.spec, own_count_, &entry.bytes); !status.ok()) {
     NoteError(std::move(status));
     return;

@@ -72,6 +72,18 @@ inline constexpr char kSaveRunsPayload[] = "tidemark/save-runs";
 // Retention deletes nothing any more. If a callback or an evaluator drops the last owner, another thread closes the
 // store, and the destructor does not wait.
 //
+// In a job of several ranks (tidemark/ranks.h) all ranks call Open, Restore, RestoreLatest, Resume and DiscardAfter
+// alike, and get the same step or the same error. These functions may return errors of RankOptions::all_gather, and
+// kFailedPrecondition if the ranks are in different calls. What differs there:
+//   Save           steps up to 2^47 - 2. A save that one rank refuses fails on all ranks, and is recorded as failed.
+//                  `committed` may also be kAborted: the message has the rank that failed, and why. A committed step is
+//                  replaced only with `overwrite`, also if it was called unhealthy.
+//   ShouldSave     rank 0 decides if a rule depends on the time or on a function; then all ranks must call it.
+//   Restore        entries that this rank's state lacks are left out. If another rank's state does not fit, or its
+//                  shards are damaged, tensors and values of this rank's state may have been set by then.
+//   AddCompanion   kUnimplemented.
+//   Delete, Tidy, RetentionPlan    kFailedPrecondition but on rank 0, whose retention is that of the store.
+//
 // A forked child must not use it: every function is kFailedPrecondition there, ShouldSave is false and statistics() are
 // empty. Futures that had no result at the fork resolve there with that error, and the destructor releases nothing. A
 // child that calls exit() skips the destructors of objects that were static before the first Open. A child does not

@@ -12,6 +12,7 @@
 
 #include "absl/time/time.h"
 #include "tidemark/checkpoint_observer.h"
+#include "tidemark/ranks.h"
 #include "tidemark/retention.h"
 #include "tidemark/tuning.h"
 
@@ -72,6 +73,9 @@ struct CheckpointerOptions {
   std::string directory = {};
   // False: without a store Open is kNotFound and makes none, so that a mistyped path does not start a fresh run.
   bool create = true;
+
+  // For a job of several processes that save common steps: tidemark/ranks.h. Every process opens the same directory.
+  RankOptions ranks = {};
 
   // ShouldSave returns true if any of these rules says so. Without a rule: at every step.
   int64_t save_interval_steps = 0;          // at steps divisible by it; 0: no such rule

@@ -47,6 +47,14 @@ class State {
   // Restore kInvalidArgument. The message names the entry.
   void AddTensor(std::string name, Dtype dtype, std::vector<int64_t> shape, void* data);
 
+  // Adds a part of a tensor that the ranks of a job hold together (tidemark/ranks.h): the box of `extent` elements from
+  // `offset` on, of a tensor of `shape`, row-major and contiguous at `data`. Not owned. A rank may add several boxes of
+  // one tensor under one name, if they do not overlap. An empty box is allowed: an extent may be 0. A restore fills
+  // the box from whatever boxes the tensor was saved in, by any number of ranks. RestoreFrom (tidemark/capture.h) does
+  // not support boxes.
+  void AddBox(std::string name, Dtype dtype, std::vector<int64_t> shape, std::vector<int64_t> offset,
+              std::vector<int64_t> extent, void* data);
+
   // Adds a variable. Every Save reads it on the caller's thread, before it returns, in every staging mode. A Restore
   // that succeeds sets it. Not owned, not null. A string must be UTF-8 at each Save, else that is kInvalidArgument. For
   // other bytes add a vector of bytes.
@@ -188,6 +196,7 @@ class State {
   absl::Status SaveObjects();
   absl::Status LoadObjects();
 
+  void AddTensorEntry(EntrySpec spec, void* data);
   void AddOwn(Entry entry);
   void AddVariable(std::string name, EntryKind kind, Dtype dtype, const void* value, Variable variable);
 

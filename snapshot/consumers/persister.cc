@@ -61,11 +61,12 @@ storage::StepRecord MakeRecord(const StagedSnapshot& snapshot, const storage::Sh
 
 }  // namespace
 
-Persister::Persister(storage::FileSystem& files, storage::Store& store, Companions& companions,
-                     const storage::ShardWriterOptions& options, bool reuse, std::function<void(std::string_view)> warn,
-                     OnSettled on_settled)
+Persister::Persister(storage::FileSystem& files, storage::Store& store, storage::AttemptSink& attempts,
+                     Companions& companions, const storage::ShardWriterOptions& options, bool reuse,
+                     std::function<void(std::string_view)> warn, OnSettled on_settled)
     : files_(files),
       store_(store),
+      attempts_(attempts),
       companions_(companions),
       options_(options),
       reuse_(reuse),
@@ -108,13 +109,19 @@ void Persister::Consume(std::shared_ptr<const StagedSnapshot> snapshot) {
   pending_save->Settle(status);
 }
 
+void Persister::Refused(int64_t step, absl::Time created, const absl::Status& why) {
+  if (&attempts_ == &store_) return;
+  const absl::StatusOr<storage::ShardIdentity> identity = attempts_.BeginAttempt(step);
+  if (identity.ok()) attempts_.AbandonAttempt(*identity, created, why).IgnoreError();
+}
+
 // Of a failure there is to be a record, as of every other one.
 absl::Status Persister::UpdateCompanions(const StagedSnapshot& snapshot) {
   if (companions_.empty() || !snapshot.progress()->WaitUntilEnded().ok()) return absl::OkStatus();
   const absl::Status status = companions_.Update(snapshot);
   if (status.ok()) return status;
-  absl::StatusOr<storage::ShardIdentity> identity = store_.BeginAttempt(snapshot.step());
-  if (identity.ok()) store_.AbandonAttempt(*identity, snapshot.created(), status);
+  absl::StatusOr<storage::ShardIdentity> identity = attempts_.BeginAttempt(snapshot.step());
+  if (identity.ok()) attempts_.AbandonAttempt(*identity, snapshot.created(), status).IgnoreError();
   return absl::Status(status.code(),
                       fmt::format("step {} was not committed: {}", snapshot.step(), std::string(status.message())));
 }
@@ -142,24 +149,16 @@ absl::Status Persister::Persist(const StagedSnapshot& snapshot, SavePhases phase
 }
 
 absl::Status Persister::PersistOnce(const StagedSnapshot& snapshot, SavePhases phases, SaveOutcome& outcome) {
-  if (writer_ == nullptr) {
-    auto writer = storage::ShardWriter::Create(files_, options_);
-    if (!writer.ok()) return writer.status();
-    writer_ = *std::move(writer);
-  }
-  absl::StatusOr<storage::ShardIdentity> identity = store_.BeginAttempt(snapshot.step());
+  absl::StatusOr<storage::ShardIdentity> identity = attempts_.BeginAttempt(snapshot.step());
   if (!identity.ok()) return identity.status();
   Written written;
   const absl::Status status =
       Guarded("the shard of a step", [&] { return WriteAttempt(snapshot, *identity, phases, outcome, written); });
-  if (!status.ok()) {
-    store_.AbandonAttempt(*identity, snapshot.created(), status);
-    return status;
-  }
+  if (!status.ok()) return attempts_.AbandonAttempt(*identity, snapshot.created(), status);
   // From here on the files are the store's: a commit whose outcome is unknown may yet turn out to be one.
   const SavePhases::Time committing = SavePhases::Now();
   const absl::Status committed =
-      Guarded("the commit of a step", [&] { return store_.CommitAttempt(written.record, &written.phases); });
+      Guarded("the commit of a step", [&] { return attempts_.CommitAttempt(written.record, &written.phases); });
   if (!committed.ok()) {
     // If it is on disk, that step is the latest, and nothing keeps the files of the one before.
     last_committed_.Forget();
@@ -167,6 +166,7 @@ absl::Status Persister::PersistOnce(const StagedSnapshot& snapshot, SavePhases p
     return committed;
   }
   outcome.info = std::move(written.record.info);
+  if (&attempts_ != &store_) TakeInfoOfAllRanks(outcome.info);
   if (reuse_) last_committed_.Set(written.shard.reusable, written.times_forgotten);
   storage::BestEffort([&] {
     phases.Add("commit", kPersisterLane, committing, SavePhases::Now());
@@ -180,6 +180,11 @@ absl::Status Persister::PersistOnce(const StagedSnapshot& snapshot, SavePhases p
 
 absl::Status Persister::WriteAttempt(const StagedSnapshot& snapshot, const storage::ShardIdentity& identity,
                                      SavePhases& phases, SaveOutcome& outcome, Written& written) {
+  if (writer_ == nullptr) {
+    auto writer = storage::ShardWriter::Create(files_, options_);
+    if (!writer.ok()) return writer.status();
+    writer_ = *std::move(writer);
+  }
   storage::ShardContents contents = MakeContents(snapshot);
   if (!companions_.empty() && snapshot.progress()->WaitUntilEnded().ok()) {
     if (absl::Status status = companions_.AppendTo(contents); !status.ok()) return status;
@@ -187,7 +192,7 @@ absl::Status Persister::WriteAttempt(const StagedSnapshot& snapshot, const stora
   written.times_forgotten = last_committed_.times_forgotten();
   const std::shared_ptr<const storage::ReusableShard> reusable = reuse_ ? last_committed_.Get() : nullptr;
   contents.reuse = reusable.get();
-  contents.recycle = store_.Recycle(identity);
+  contents.recycle = attempts_.Recycle(identity);
   const Stopwatch writing;
   absl::StatusOr<storage::WrittenShard> shard = writer_->Write(
       store_.layout().shard(identity.step, identity.attempt, identity.rank, identity.world_size), identity, contents);
@@ -203,6 +208,16 @@ absl::Status Persister::WriteAttempt(const StagedSnapshot& snapshot, const stora
   phases.Prepend(snapshot.phases());
   written.phases = {.step = snapshot.step(), .attempt = written.record.info.attempt, .phases = phases.Get()};
   return absl::OkStatus();
+}
+
+// This rank's record has its own shard only. Best effort.
+void Persister::TakeInfoOfAllRanks(StepInfo& info) {
+  storage::BestEffort([&] {
+    if (!store_.is_holder() && !store_.Look().ok()) return;
+    absl::StatusOr<std::optional<storage::StepRecord>> record = store_.catalog().Find(info.step);
+    if (!record.ok() || !record->has_value() || (*record)->info.attempt != info.attempt) return;
+    info = std::move((*record)->info);
+  });
 }
 
 // Once for a checkpointer: what the machine does not have is slower, never wrong.

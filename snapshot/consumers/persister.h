@@ -17,6 +17,7 @@
 #include "snapshot/save_outcome.h"
 #include "snapshot/save_phases.h"
 #include "storage/shard/shard_writer.h"
+#include "storage/store/attempt_sink.h"
 #include "storage/store/store.h"
 
 namespace tidemark {
@@ -30,13 +31,17 @@ class Persister final : public SnapshotConsumer {
   // that was not to be saved it is not told; its fate is that of its evaluators.
   using OnSettled = std::function<void(SaveOutcome)>;
 
-  // `files`, `store` and `companions` are not owned and outlive the persister. `reuse`: see CheckpointerOptions.
-  // Neither function is null.
-  Persister(storage::FileSystem& files, storage::Store& store, Companions& companions,
+  // Saves go to `attempts`, which is the store itself or a rank's part of it. `files`, `store`, `attempts` and
+  // `companions` are not owned and outlive the persister. `reuse`: see CheckpointerOptions; of a store alone. Neither
+  // function is null.
+  Persister(storage::FileSystem& files, storage::Store& store, storage::AttemptSink& attempts, Companions& companions,
             const storage::ShardWriterOptions& options, bool reuse, std::function<void(std::string_view)> warn,
             OnSettled on_settled);
 
   void Consume(std::shared_ptr<const StagedSnapshot> snapshot) override;
+
+  // The other ranks hear of it. A store of one process has no record of it.
+  void Refused(int64_t step, absl::Time created, const absl::Status& why) override;
 
   // What is on disk now is not reused any more.
   void ForgetCommitted() { last_committed_.Forget(); }
@@ -61,10 +66,12 @@ class Persister final : public SnapshotConsumer {
   };
   absl::Status WriteAttempt(const StagedSnapshot& snapshot, const storage::ShardIdentity& identity, SavePhases& phases,
                             SaveOutcome& outcome, Written& written);
+  void TakeInfoOfAllRanks(StepInfo& info);
   void WarnOfFallbacks(const std::map<std::string, std::string>& properties);
 
   storage::FileSystem& files_;
   storage::Store& store_;
+  storage::AttemptSink& attempts_;
   Companions& companions_;
   const storage::ShardWriterOptions options_;
   const bool reuse_;

@@ -91,31 +91,44 @@ bool SnapshotStream::ConsumersAreIdle() const {
   });
 }
 
+void SnapshotStream::Give(Subscription& subscription, int64_t step, std::function<void()> give) {
+  {
+    absl::MutexLock lock(&subscription.mutex);
+    subscription.steps.push_back(step);
+  }
+  try {
+    subscription.executor->Add(std::move(give));
+  } catch (...) {
+    absl::MutexLock lock(&subscription.mutex);
+    subscription.steps.pop_back();
+    throw;
+  }
+}
+
+void SnapshotStream::Taken(Subscription& subscription) {
+  absl::MutexLock lock(&subscription.mutex);
+  subscription.steps.pop_front();
+}
+
 void SnapshotStream::Publish(std::shared_ptr<const StagedSnapshot> snapshot) {
-  const auto publish = [&](Subscription* subscription) {
-    {
-      absl::MutexLock lock(&subscription->mutex);
-      subscription->steps.push_back(snapshot->step());
-    }
-    try {
-      subscription->executor->Add([subscription, snapshot]() mutable {
-        const std::shared_ptr<StagingArena> arena = snapshot->block().arena();
-        storage::BestEffort([&] { subscription->consumer->Consume(std::move(snapshot)); });
-        snapshot.reset();
-        {
-          absl::MutexLock lock(&subscription->mutex);
-          subscription->steps.pop_front();
-        }
-        arena->NoteReleased();  // last: the notified thread reads both
-      });
-    } catch (...) {
-      absl::MutexLock lock(&subscription->mutex);
-      subscription->steps.pop_back();
-      throw;
-    }
-  };
-  for (const auto& subscription : subscriptions_) publish(subscription.get());
+  for (const auto& owner : subscriptions_) {
+    Give(*owner, snapshot->step(), [subscription = owner.get(), snapshot]() mutable {
+      const std::shared_ptr<StagingArena> arena = snapshot->block().arena();
+      storage::BestEffort([&] { subscription->consumer->Consume(std::move(snapshot)); });
+      snapshot.reset();
+      Taken(*subscription);
+      arena->NoteReleased();  // last: the notified thread reads both
+    });
+  }
   for (const auto& evaluator : evaluators_) evaluator->Add(snapshot);
+}
+
+void SnapshotStream::PublishRefusal(int64_t step, absl::Time created, const absl::Status& why) {
+  for (const auto& subscription : subscriptions_) {
+    subscription->executor->Add([consumer = subscription->consumer, step, created, why] {
+      storage::BestEffort([&] { consumer->Refused(step, created, why); });
+    });
+  }
 }
 
 void SnapshotStream::Drain() {

@@ -30,6 +30,10 @@ class SnapshotConsumer {
   // Called on the consumer's own thread, once for each snapshot, in the order of publication, those that are not to be
   // saved included. Its memory goes back when the last consumer lets go of `snapshot`.
   virtual void Consume(std::shared_ptr<const StagedSnapshot> snapshot) = 0;
+
+  // On the same thread and in the same order: a save of the step that was asked for, and that this process could not
+  // begin, for the reason `why`.
+  virtual void Refused(int64_t /*step*/, absl::Time /*created*/, const absl::Status& /*why*/) {}
 };
 
 // Its functions are called by one thread at a time (thread-compatible). A consumer has a thread and lags behind on its
@@ -67,6 +71,9 @@ class SnapshotStream {
   // Blocks for nobody.
   void Publish(std::shared_ptr<const StagedSnapshot> snapshot);
 
+  // The same for a save that could not begin; see SnapshotConsumer::Refused.
+  void PublishRefusal(int64_t step, absl::Time created, const absl::Status& why);
+
   // Blocks until every consumer has come to the end.
   void Drain();
 
@@ -95,6 +102,10 @@ class SnapshotStream {
     std::deque<int64_t> steps ABSL_GUARDED_BY(mutex);
     std::unique_ptr<SerialExecutor> executor;  // last: its thread ends before the rest goes
   };
+  // Runs `give` on the consumer's thread, which ends with Taken.
+  static void Give(Subscription& subscription, int64_t step, std::function<void()> give);
+  static void Taken(Subscription& subscription);
+
   std::vector<std::unique_ptr<Subscription>> subscriptions_;
   std::vector<std::shared_ptr<EvaluatorQueue>> evaluators_;
 };

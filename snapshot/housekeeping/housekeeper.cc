@@ -37,13 +37,16 @@ absl::Status OnOwnThreadError() {
 
 }  // namespace
 
-bool IsRepeatedWarning(std::string_view line) { return repeated_warnings != nullptr && !repeated_warnings->IsNew(line); }
+bool IsRepeatedWarning(std::string_view line) {
+  return repeated_warnings != nullptr && !repeated_warnings->IsNew(line);
+}
 
 absl::Status ClosedError() { return absl::FailedPreconditionError("the checkpointer has been closed"); }
 
 Housekeeper::Housekeeper(HousekeeperHost host, HousekeeperOptions options)
     : host_(std::move(host)),
       options_(std::move(options)),
+      is_holder_(host_.store.is_holder()),
       retention_(host_.files, host_.store, options_.retention,
                  [this](std::string_view line) {
                    if (retention_warnings_.IsNew(line)) host_.listeners.Warn(line);
@@ -293,24 +296,25 @@ void Housekeeper::Do(Round& round) {
   absl::Status carried_out;
   if (!round.requests.empty() || round.last || more_requests_ || since_poll_.elapsed() >= options_.poll_interval) {
     since_poll_ = Stopwatch();
-    const absl::Status collected = TakeInNews();
+    // A thousand ranks do not look every second.
+    const absl::Status collected = is_holder_ || !round.requests.empty() ? TakeInNews() : absl::OkStatus();
     // The disk may have refused it only for a moment, or its entry may be there all the same.
     if (round.last && !unrecorded_.empty()) recorded = RecordReports(round.reports, round.last);
     recorded.Update(collected);
-    carried_out = CarryOutRequests();
+    if (is_holder_) carried_out = CarryOutRequests();
     // Its callers wait for reports only, and not for what may take long.
     std::erase_if(round.requests, [&](const Request& request) {
       if (!request.everything) request.done->Set(recorded);
       return !request.everything;
     });
-    KeepStore(round.last);
+    if (is_holder_) KeepStore(round.last);
   }
   bool retention = false;
   bool paused = false;
   {
     absl::MutexLock lock(&mutex_);
     paused = pauses_ > 0;
-    retention = (round.everything || retention_due_) && !paused && !retention_ended_;
+    retention = is_holder_ && (round.everything || retention_due_) && !paused && !retention_ended_;
     deleting_ = retention;
     if (!paused) retention_due_ = false;
   }

@@ -226,6 +226,7 @@ class Housekeeper final : public EvaluationSink {
   // Constant after Start.
   const HousekeeperHost host_;
   const HousekeeperOptions options_;
+  const bool is_holder_;  // else of another rank: it records what it is given, and neither deletes nor keeps the store
   std::thread::id thread_id_;
 
   // Owned by the housekeeping thread.

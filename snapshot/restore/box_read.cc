@@ -242,7 +242,15 @@ absl::Status ReadRanges(const WindowedStep& step, std::span<const RangeRead> rea
   std::vector<BoxRead> boxes_of_edges;
   uint64_t bytes_of_edges = 0;
   for (const RangeRead& read : reads) {
-    const std::span<const int64_t> shape = read.parts->spec.shape;
+    const Box whole = read.box.value_or(WholeBox(read.parts->spec.shape));
+    // The boxes of the entry that hold these elements of `whole`.
+    const auto boxes_of = [&](uint64_t first, uint64_t count) {
+      std::vector<Box> found = BoxesOfRange(whole.extent, first, count);
+      for (Box& box : found) {
+        for (size_t d = 0; d < box.offset.size(); ++d) box.offset[d] += whole.offset[d];
+      }
+      return found;
+    };
     const uint64_t element_bytes = GetDtypeInfo(read.parts->spec.dtype).element_bytes;
     std::span<std::byte> rest = read.destination;
     uint64_t offset = read.offset;
@@ -250,7 +258,7 @@ absl::Status ReadRanges(const WindowedStep& step, std::span<const RangeRead> rea
       Edge& edge = edges.emplace_back();
       edge.skip = offset % element_bytes;
       edge.destination = rest.first(bytes);
-      boxes_of_edges.push_back({read.parts, BoxesOfRange(shape, offset / element_bytes, 1).front(),
+      boxes_of_edges.push_back({read.parts, boxes_of(offset / element_bytes, 1).front(),
                                 std::span<std::byte>(edge.element).first(element_bytes)});
       bytes_of_edges += bytes;
       rest = rest.subspan(bytes);
@@ -260,7 +268,7 @@ absl::Status ReadRanges(const WindowedStep& step, std::span<const RangeRead> rea
       read_edge(std::min<uint64_t>(rest.size(), element_bytes - offset % element_bytes));
     }
     const uint64_t elements = rest.size() / element_bytes;
-    for (Box& box : BoxesOfRange(shape, offset / element_bytes, elements)) {
+    for (Box& box : boxes_of(offset / element_bytes, elements)) {
       uint64_t bytes = element_bytes;
       for (const int64_t extent : box.extent) bytes *= static_cast<uint64_t>(extent);
       boxes.push_back({read.parts, std::move(box), rest.first(bytes)});

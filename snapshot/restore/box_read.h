@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -54,9 +55,10 @@ struct BoxRead {
   std::span<std::byte> destination;
 };
 
-// The bytes [offset, offset + destination.size()) of one entry, row-major. Precondition: it has them.
+// The bytes [offset, offset + destination.size()) of a box of one entry, row-major. Precondition: it has them.
 struct RangeRead {
   const EntryParts* parts = nullptr;
+  std::optional<Box> box;  // nullopt: all of it
   uint64_t offset = 0;
   std::span<std::byte> destination;
 };

@@ -18,7 +18,7 @@ namespace tidemark {
 namespace {
 
 // What keeps `saved` from going into `wanted`; empty if nothing does. The length of a string or blob is its own affair.
-std::string Difference(const EntrySpec& saved, const EntrySpec& wanted) {
+std::string Difference(const EntrySpec& saved, const EntrySpec& wanted, bool reads_boxes) {
   if (saved.kind != wanted.kind) {
     return fmt::format("kind: checkpoint has {}, state has {}", EntryKindName(saved.kind), EntryKindName(wanted.kind));
   }
@@ -31,9 +31,13 @@ std::string Difference(const EntrySpec& saved, const EntrySpec& wanted) {
     return fmt::format("shape: checkpoint has [{}], state has [{}]", fmt::join(saved.shape, ", "),
                        fmt::join(wanted.shape, ", "));
   }
-  if (!wanted.whole()) return "the state holds only a part of it";
+  if (!wanted.whole() && !reads_boxes) return "the state holds only a part of it";
   if (!saved.whole()) return "the checkpoint holds only a part of it";
   return "";
+}
+
+bool AreSameBox(const EntrySpec& a, const EntrySpec& b) {
+  return a.box_offset == b.box_offset && a.box_extent == b.box_extent;
 }
 
 // A pattern or rename with a slip in it must not pass for a restore of nothing.
@@ -129,7 +133,7 @@ absl::StatusOr<EntryMatch> MatchEntries(const storage::ShardIndex& index, const 
   by_name.reserve(saved.size());
   for (size_t i = 0; i < saved.size(); ++i) {
     if (replaced[i] || by_name.emplace(saved[i].name, i).second) continue;
-    // Boxes of one tensor. The state can take none of them.
+    // Boxes of one tensor, in a snapshot: the state can take none of them.
     if (index.entries[by_name[saved[i].name]].spec.name == index.entries[i].spec.name) continue;
     differences.push_back(fmt::format("renamed twice: '{}' stands for '{}' and '{}'", saved[i].name,
                                       index.entries[by_name[saved[i].name]].spec.name, index.entries[i].spec.name));
@@ -153,7 +157,7 @@ absl::StatusOr<EntryMatch> MatchEntries(const storage::ShardIndex& index, const 
     }
     const size_t source = found->second;
     used[source] = true;
-    if (std::string difference = Difference(saved[source], entry.spec); !difference.empty()) {
+    if (std::string difference = Difference(saved[source], entry.spec, others.reads_boxes); !difference.empty()) {
       differences.push_back(fmt::format("'{}': {}", entry.spec.name, difference));
       is_precision = is_precision || DiffersInPrecision(saved[source], entry.spec);
       continue;
@@ -162,7 +166,7 @@ absl::StatusOr<EntryMatch> MatchEntries(const storage::ShardIndex& index, const 
     if (source_of[root] == kNoSource) {
       source_of[root] = source;
       match.pairs.push_back({source, i});
-    } else if (!HaveSameBytes(index, source_of[root], source)) {
+    } else if (!HaveSameBytes(index, source_of[root], source) || !AreSameBox(entry.spec, entries[root].spec)) {
       differences.push_back(fmt::format("'{}': it is tied to '{}' in the state, but they differ in the checkpoint",
                                         entry.spec.name, entries[root].spec.name));
     }

@@ -18,7 +18,7 @@ namespace tidemark {
 struct EntryMatch {
   struct Pair {
     size_t saved = 0;  // index into the checkpoint's entries
-    size_t entry = 0;  // index into the state's
+    size_t entry = 0;  // index into the state's, which is a box of it or all of it
   };
   // To be read: tied entries of the state once.
   std::vector<Pair> pairs;
@@ -32,6 +32,7 @@ struct OtherEntries {
   std::vector<bool> is_companions;
   // The names of those that go into a companion now; a pattern may name one of them.
   std::vector<std::string> restored;
+  bool reads_boxes = false;  // an entry of the state may be a box of the checkpoint's
 };
 
 // The specs of the checkpoint's entries under the names that the state knows them by. An entry that is renamed takes

@@ -14,6 +14,7 @@
 #include "fmt/format.h"
 #include "snapshot/consumers/companions.h"
 #include "snapshot/guarded.h"
+#include "snapshot/restore/box_plan.h"
 #include "snapshot/restore/destination_plan.h"
 #include "snapshot/restore/entry_match.h"
 #include "snapshot/restore/saved_entries.h"
@@ -238,11 +239,19 @@ absl::Status PrepareCompanion(const storage::ShardIndex& index, Companion& compa
   return absl::OkStatus();
 }
 
+// Boxes of the state are read as entries of their own.
+void AddBoxes(const State& state, EntryMatch& match, SavedEntries& checkpoint) {
+  for (EntryMatch::Pair& pair : match.pairs) {
+    const EntrySpec& wanted = state.entries()[pair.entry].spec;
+    if (!wanted.whole()) pair.saved = checkpoint.AddBox(pair.saved, HeldBox(wanted));
+  }
+}
+
 // The part of a restore that only looks.
-absl::Status Prepare(const SavedEntries& checkpoint, std::span<const std::shared_ptr<Companion>> companions,
-                     State& state, const RestoreOptions& options, RestorePlan& plan) {
+absl::Status Prepare(SavedEntries& checkpoint, std::span<const std::shared_ptr<Companion>> companions, State& state,
+                     const RestoreOptions& options, RestorePlan& plan) {
   const storage::ShardIndex& index = checkpoint.index();
-  OtherEntries others{.is_companions = std::vector<bool>(index.entries.size(), false)};
+  OtherEntries others{.is_companions = std::vector<bool>(index.entries.size(), false), .reads_boxes = true};
   const std::vector<std::string> prefixes = CompanionPrefixes(index.properties);
   for (size_t i = 0; i < index.entries.size(); ++i) {
     others.is_companions[i] = std::any_of(prefixes.begin(), prefixes.end(), [&](const std::string& prefix) {
@@ -267,6 +276,7 @@ absl::Status Prepare(const SavedEntries& checkpoint, std::span<const std::shared
   plan.match = *std::move(match);
   const storage::NameSet restored(others.restored.begin(), others.restored.end());
   std::erase_if(plan.match.unexpected, [&](const std::string& name) { return restored.contains(name); });
+  AddBoxes(state, plan.match, checkpoint);  // the last of all, for it changes the index
   return absl::OkStatus();
 }
 
@@ -317,6 +327,9 @@ RestoreResult ReadPlan(const SavedEntries& saved, State& state, const RestorePla
   for (size_t i = 0; i < all.size() && result.status.ok(); ++i) result = ReadTensors(saved, all[i], on_read);
   if (!progress.thrown().ok()) result = StateFailure(progress.thrown());
   result.written = std::move(all.front().tensors);
+  for (const EntryMatch::Pair& pair : all.front().values) {
+    result.values.push_back(state.entries()[pair.entry].spec.name);
+  }
   result.report.bytes = bytes;
   return result;
 }
@@ -347,7 +360,7 @@ void Abandon(State& state, const RestorePlan& plan, absl::Status& failure) {
   for (const CompanionRestore& restore : plan.companions) abandon(restore.companion->state());
 }
 
-RestoreResult RestoreEntries(const SavedEntries& saved, const RestoreSource& source, State& state,
+RestoreResult RestoreEntries(SavedEntries& saved, const RestoreSource& source, State& state,
                              const RestoreOptions& options, int64_t step) {
   RestorePlan plan;
   RestoreResult result;

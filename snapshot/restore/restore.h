@@ -48,6 +48,9 @@ struct RestoreResult {
   // Tensors of the state that were written, or may have been where it failed. Values change only when it is ok. Without
   // those of companions, whose present entries do not outlive a restore in any case.
   std::vector<std::string> written;
+  std::vector<std::string> values;  // of the state, that were set
+  // In a job of several ranks: another one has failed, and not this one.
+  bool is_of_other_rank = false;
   std::vector<std::string> reset;  // prefixes of companions of which the attempt has nothing
 };
 

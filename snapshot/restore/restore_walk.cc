@@ -7,6 +7,7 @@
 
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "snapshot/ranks/ranked_restore.h"
 #include "storage/io/exception_status.h"
 #include "storage/store/attempt_reader.h"
 
@@ -41,16 +42,27 @@ void RestoreWalk::WarnOfResets(const RestoreResult& result) {
   }
 }
 
+RestoreResult RestoreWalk::TryOnce(const storage::StepRecord& record, State& state, const RestoreOptions& options) {
+  const auto here = [&](const storage::StepRecord& from) { return RestoreAttempt(source(), from, state, options); };
+  return exchange_ != nullptr ? RestoreOnAllRanks(*exchange_, record, here) : here(record);
+}
+
 // Restores from `record`; a device error is given a second chance, and damage is recorded.
 RestoreResult RestoreWalk::Try(const storage::StepRecord& record, State& state, const RestoreOptions& options) {
-  RestoreResult result = RestoreAttempt(source(), record, state, options);
+  RestoreResult result = TryOnce(record, state, options);
   if (result.cause == RestoreResult::Cause::kDevice && absl::IsInternal(result.status)) {
     warn_(fmt::format("step {} is read again after: {}", record.info.step, std::string(result.status.message())));
-    result = RestoreAttempt(source(), record, state, options);
+    result = TryOnce(record, state, options);
   }
   if (result.cause == RestoreResult::Cause::kNone || result.cause == RestoreResult::Cause::kState) return result;
   damage_seen_();
   if (result.cause == RestoreResult::Cause::kDevice) return result;
+  if (result.is_of_other_rank) {
+    // It may be that rank's machine. What this process can read is not marked.
+    warn_(fmt::format("step {} is passed over: {}", record.info.step, std::string(result.status.message())));
+    result.status = absl::DataLossError(std::string(result.status.message()));
+    return result;
+  }
   const StepState verdict = absl::IsNotFound(result.status) ? StepState::kLost : StepState::kDamaged;
   warn_(
       fmt::format("step {} is {}: {}", record.info.step, StepStateName(verdict), std::string(result.status.message())));
@@ -119,7 +131,7 @@ absl::Status RestoreWalk::NothingToRestore() const {
 }
 
 absl::Status RestoreWalk::HoldingParts(std::string_view outcome) const {
-  return absl::DataLossError(fmt::format("{}, and these tensors hold parts of a newer, damaged step: {}", outcome,
+  return absl::DataLossError(fmt::format("{}, and these entries hold parts of a newer, damaged step: {}", outcome,
                                          fmt::join(half_written_, ", ")));
 }
 
@@ -217,6 +229,7 @@ absl::StatusOr<RestoreReport> RestoreWalk::Walk(Next next, State& state, const R
     }
     if (result.status.ok()) {
       for (const std::string& name : result.written) half_written_.erase(name);
+      for (const std::string& name : result.values) half_written_.erase(name);
     }
     if (!half_written_.empty()) {
       return HoldingParts(result.status.ok() ? fmt::format("step {} was restored", info.step)

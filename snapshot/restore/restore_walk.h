@@ -17,6 +17,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "snapshot/ranks/rank_exchange.h"
 #include "snapshot/restore/restore.h"
 #include "snapshot/restore/restore_catalog.h"
 #include "storage/io/file_system.h"
@@ -31,18 +32,20 @@ namespace tidemark {
 class RestoreWalk {
  public:
   // `companions`: restored with the state. `why_unhealthy`: what is known against a step, recorded or not; empty:
-  // nothing. `damage_seen`: called when something that was committed is not what it should be.
+  // nothing. `damage_seen`: called when something that was committed is not what it should be. `exchange`, if not null:
+  // that of rank 0; all ranks restore what it chooses.
   RestoreWalk(storage::FileSystem& files, std::unique_ptr<RestoreCatalog> catalog,
               const storage::ShardReadOptions& read, std::span<const std::shared_ptr<Companion>> companions,
               std::function<std::string(const StepInfo&)> why_unhealthy, std::function<void(std::string_view)> warn,
-              std::function<void()> damage_seen)
+              std::function<void()> damage_seen, RankExchange* exchange = nullptr)
       : files_(files),
         catalog_(std::move(catalog)),
         read_(read),
         companions_(companions),
         why_unhealthy_(std::move(why_unhealthy)),
         warn_(std::move(warn)),
-        damage_seen_(std::move(damage_seen)) {}
+        damage_seen_(std::move(damage_seen)),
+        exchange_(exchange) {}
 
   // See AsyncCheckpointer.
   absl::StatusOr<RestoreReport> Latest(State& state, const RestoreOptions& options);
@@ -62,6 +65,7 @@ class RestoreWalk {
   std::string WhyUnhealthy(const StepInfo& info, const RestoreOptions& options) const;
   absl::StatusOr<bool> PassesOver(const StepInfo& info, const RestoreOptions& options);
   absl::Status HoldingParts(std::string_view outcome) const;
+  RestoreResult TryOnce(const storage::StepRecord& record, State& state, const RestoreOptions& options);
   RestoreResult Try(const storage::StepRecord& record, State& state, const RestoreOptions& options);
   absl::Status Reexamine(storage::StepRecord& record);
   void Mark(const storage::StepRecord& record, StepState state, std::string_view reason);
@@ -75,11 +79,12 @@ class RestoreWalk {
   const std::function<std::string(const StepInfo&)> why_unhealthy_;
   const std::function<void(std::string_view)> warn_;
   const std::function<void()> damage_seen_;
+  RankExchange* const exchange_;
 
   std::set<std::pair<int64_t, std::string>> tried_;  // steps, with their attempts
   std::vector<std::pair<int64_t, std::string>> passed_over_;
   bool found_damage_ = false;           // some step is not to be had that was committed once
-  std::set<std::string> half_written_;  // tensors that an attempt which turned out damaged may have changed
+  std::set<std::string> half_written_;  // entries that an attempt which turned out damaged may have changed
 };
 
 }  // namespace tidemark

@@ -45,13 +45,18 @@ absl::StatusOr<int64_t> AsyncCheckpointer::Resume(State& state, const RestoreOpt
           fmt::format("step {} was restored, but it is the highest possible step", report->step));
     }
     if (!absl::IsNotFound(report.status())) return report.status();
-    absl::StatusOr<std::string> trace =
-        TraceOfEarlierRun(impl_->store->catalog(), impl_->files, impl_->store->layout());
-    if (!trace.ok()) return trace.status();
-    if (trace->empty()) return 0;
-    return absl::FailedPreconditionError(
-        fmt::format("{}; no fresh run is started, because {} (a fresh run needs another directory)",
-                    std::string(report.status().message()), *trace));
+    const auto check_is_fresh = [&]() -> absl::Status {
+      absl::StatusOr<std::string> trace =
+          TraceOfEarlierRun(impl_->store->catalog(), impl_->files, impl_->store->layout());
+      if (!trace.ok() || trace->empty()) return trace.status();
+      return absl::FailedPreconditionError(
+          fmt::format("{}; no fresh run is started, because {} (a fresh run needs another directory)",
+                      std::string(report.status().message()), *trace));
+    };
+    absl::Status fresh = impl_->store->is_holder() ? check_is_fresh() : absl::OkStatus();
+    if (impl_->exchange != nullptr) fresh = impl_->exchange->FromRank0("Resume", fresh, "").status();
+    if (!fresh.ok()) return fresh;
+    return 0;
   });
 }
 

@@ -15,25 +15,6 @@
 namespace tidemark {
 namespace {
 
-// The entries of a step that one rank saved, each as a whole.
-class ShardEntries final : public SavedEntries {
- public:
-  ShardEntries(std::unique_ptr<storage::ShardReader> shard, const storage::ShardReadOptions& options)
-      : shard_(std::move(shard)), options_(options) {}
-
-  const storage::ShardIndex& index() const override { return shard_->index(); }
-  uint64_t RawBytes(size_t entry) const override { return shard_->RawBytes(entry); }
-  absl::Status Check(size_t) const override { return absl::OkStatus(); }
-  absl::Status Read(std::span<const storage::EntryRead> reads,
-                    const std::function<void(uint64_t)>& on_read) const override {
-    return shard_->Read(reads, options_, on_read);
-  }
-
- private:
-  const std::unique_ptr<storage::ShardReader> shard_;
-  const storage::ShardReadOptions options_;
-};
-
 // The entries of a step that was saved in parts.
 class JoinedEntries final : public SavedEntries {
  public:
@@ -44,30 +25,42 @@ class JoinedEntries final : public SavedEntries {
     index_.user_metadata = first.user_metadata;
     index_.properties = step_.contents.properties;
     for (const EntryParts& parts : parts_) {
-      // One digest for each entry, of all of its parts.
-      index_.entries.push_back({.spec = parts.spec, .first_chunk = index_.chunks.size(), .chunk_count = 1});
-      const std::string digest = DigestOfParts(step_.contents, parts);
-      index_.chunks.push_back({.digest = {.bytes = *storage::FromHex(digest)}});
+      places_.push_back({&parts, WholeBox(parts.spec.shape), parts.bytes});
+      AddToIndex(parts.spec, DigestOfParts(step_.contents, parts));
     }
   }
 
   const storage::ShardIndex& index() const override { return index_; }
-  uint64_t RawBytes(size_t entry) const override { return parts_[entry].bytes; }
-  absl::Status Check(size_t entry) const override { return CheckIsThere(step_.contents, parts_[entry]); }
+
+  size_t AddBox(size_t entry, const Box& box) override {
+    const EntryParts& parts = *places_[entry].parts;
+    EntrySpec spec = parts.spec;
+    spec.box_offset = box.offset;
+    spec.box_extent = box.extent;
+    uint64_t bytes = GetDtypeInfo(spec.dtype).element_bytes;
+    for (const int64_t extent : box.extent) bytes *= static_cast<uint64_t>(extent);
+    places_.push_back({&parts, box, bytes});
+    const std::string of_box = DigestOfParts(step_.contents, parts) + DescribeBox(box);
+    AddToIndex(std::move(spec), storage::ToHex(storage::DigestOf(std::as_bytes(std::span(of_box))).bytes));
+    return places_.size() - 1;
+  }
+
+  uint64_t RawBytes(size_t entry) const override { return places_[entry].bytes; }
+  absl::Status Check(size_t entry) const override { return CheckIsThere(step_.contents, *places_[entry].parts); }
   absl::Status Read(std::span<const storage::EntryRead> reads,
                     const std::function<void(uint64_t)>& on_read) const override {
     try {
       std::vector<RangeRead> ranges;
       for (const storage::EntryRead& read : reads) {
-        const uint64_t bytes = parts_[read.entry].bytes;
+        const Place& place = places_[read.entry];
         const uint64_t begin = read.begin.value_or(0);
-        const bool fits = begin <= bytes && read.destination.size() <= bytes - begin;
-        if (!fits || (!read.begin && read.destination.size() != bytes)) {
+        const bool fits = begin <= place.bytes && read.destination.size() <= place.bytes - begin;
+        if (!fits || (!read.begin && read.destination.size() != place.bytes)) {
           return absl::InvalidArgumentError(fmt::format("read {} bytes from {} of '{}', which has {}",
                                                         read.destination.size(), begin,
-                                                        storage::PrintableText(parts_[read.entry].spec.name), bytes));
+                                                        storage::PrintableText(place.parts->spec.name), place.bytes));
         }
-        ranges.push_back({&parts_[read.entry], begin, read.destination});
+        ranges.push_back({place.parts, place.box, begin, read.destination});
       }
       return ReadRanges(step_, ranges, on_read);
     } catch (...) {
@@ -76,9 +69,52 @@ class JoinedEntries final : public SavedEntries {
   }
 
  private:
+  // What an entry is made of.
+  struct Place {
+    const EntryParts* parts;
+    Box box;
+    uint64_t bytes;
+  };
+
+  // One chunk for each entry, with a digest of all that it is made of.
+  void AddToIndex(EntrySpec spec, const std::string& digest) {
+    index_.entries.push_back({.spec = std::move(spec), .first_chunk = index_.chunks.size(), .chunk_count = 1});
+    index_.chunks.push_back({.digest = {.bytes = *storage::FromHex(digest)}});
+  }
+
   const StoredStep step_;
   const std::vector<EntryParts> parts_;
+  std::vector<Place> places_;  // by entry
   storage::ShardIndex index_;
+};
+
+// The entries of a step that one rank saved, each as a whole. With the first box they are joined, which keeps their
+// numbers.
+class ShardEntries final : public SavedEntries {
+ public:
+  ShardEntries(storage::Attempt attempt, const storage::ShardReadOptions& options)
+      : attempt_(std::move(attempt)), options_(options) {}
+
+  const storage::ShardIndex& index() const override { return joined_ ? joined_->index() : shard().index(); }
+  size_t AddBox(size_t entry, const Box& box) override {
+    if (!joined_) joined_ = std::make_unique<JoinedEntries>(std::move(attempt_), options_);
+    return joined_->AddBox(entry, box);
+  }
+  uint64_t RawBytes(size_t entry) const override {
+    return joined_ ? joined_->RawBytes(entry) : shard().RawBytes(entry);
+  }
+  absl::Status Check(size_t entry) const override { return joined_ ? joined_->Check(entry) : absl::OkStatus(); }
+  absl::Status Read(std::span<const storage::EntryRead> reads,
+                    const std::function<void(uint64_t)>& on_read) const override {
+    return joined_ ? joined_->Read(reads, on_read) : shard().Read(reads, options_, on_read);
+  }
+
+ private:
+  const storage::ShardReader& shard() const { return *attempt_.shards.front(); }
+
+  storage::Attempt attempt_;
+  const storage::ShardReadOptions options_;
+  std::unique_ptr<JoinedEntries> joined_;
 };
 
 }  // namespace
@@ -87,7 +123,7 @@ bool SavedEntries::AreSame(size_t one, size_t other) const { return HaveSameByte
 
 std::unique_ptr<SavedEntries> EntriesOf(storage::Attempt attempt, const storage::ShardReadOptions& options) {
   if (HasParts(attempt.shards)) return std::make_unique<JoinedEntries>(std::move(attempt), options);
-  return std::make_unique<ShardEntries>(std::move(attempt.shards.front()), options);
+  return std::make_unique<ShardEntries>(std::move(attempt), options);
 }
 
 }  // namespace tidemark

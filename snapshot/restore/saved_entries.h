@@ -10,6 +10,7 @@
 #include <span>
 
 #include "absl/status/status.h"
+#include "snapshot/restore/box_plan.h"
 #include "snapshot/restore/destination_plan.h"
 #include "storage/shard/shard_format.h"
 #include "storage/shard/shard_reader.h"
@@ -17,7 +18,7 @@
 
 namespace tidemark {
 
-// Immutable and thread-safe.
+// Thread-safe once it has all boxes.
 class SavedEntries : public SavedBytes {
  public:
   // What is saved: names and shapes of wholes, metrics, metadata and properties. If several ranks saved the step, or
@@ -25,6 +26,10 @@ class SavedEntries : public SavedBytes {
   // metadata are the lowest rank's; no entry is tied, and each has one made-up chunk, whose digest is that of all of
   // its parts.
   virtual const storage::ShardIndex& index() const = 0;
+
+  // Adds a box of the tensor as an entry of its own, behind the others, and returns its number. Its name is the
+  // tensor's. Precondition: the box lies in the tensor.
+  virtual size_t AddBox(size_t entry, const Box& box) = 0;
 
   virtual uint64_t RawBytes(size_t entry) const = 0;
 

@@ -94,7 +94,7 @@ absl::Status StepReader::Impl::Read(std::span<const Window> windows) const {
           "read step {}: '{}' has {} bytes: {} bytes from {} are outside of it", joined_->info.step,
           storage::PrintableText(parts_[window.entry].spec.name), bytes, window.destination.size(), window.offset));
     }
-    ranges.push_back({&parts_[window.entry], window.offset, window.destination});
+    ranges.push_back({.parts = &parts_[window.entry], .offset = window.offset, .destination = window.destination});
   }
   return ReadRanges(*step, ranges);
 }

@@ -83,6 +83,11 @@ Coordinator::Step Coordinator::Appended(Appender::Result result, const absl::Sta
   return step_;
 }
 
+Coordinator::Step Coordinator::Refuse(const absl::Status& why) {
+  Check(step_ == Step::kAppend, "an answer to an append that was not asked for");
+  return Abort(fmt::format("the shards of all ranks make no step that can be read: {}", why.ToString()));
+}
+
 Coordinator::Step Coordinator::Settled(bool committed) {
   Check(step_ == Step::kSettle, "an answer to a settling that was not asked for");
   return committed ? Commit() : Abort("the file system has lost the commit's entry");

@@ -54,6 +54,8 @@ class Coordinator {
   Step Expire();
   // The answer to kAppend. `result` is not kPending.
   Step Appended(Appender::Result result, const absl::Status& status);
+  // An answer to kAppend: nothing was appended, because the shards do not make up a step.
+  Step Refuse(const absl::Status& why);
   // The answer to kSettle, once it is known.
   Step Settled(bool committed);
 

@@ -99,6 +99,7 @@ absl::StatusOr<ShardIdentity> RankedAttempts::BeginAttempt(int64_t step) {
   if (step < 0 || step > kRankedStepMax) {
     return absl::InvalidArgumentError(fmt::format("step {} of several ranks: expected 0 to {}", step, kRankedStepMax));
   }
+  if (absl::Status held = names_.Check(); !held.ok()) return held;
   uint64_t& saves = saves_[step];
   if (saves == kSavesMax) {
     return absl::InvalidArgumentError(
@@ -121,7 +122,6 @@ absl::StatusOr<ShardIdentity> RankedAttempts::BeginAttempt(int64_t step) {
                   .begun = Clock::now(),
                   .vote_timeout = vote_timeout_,
                   .deadline = vote_timeout_ + outcome_margin_};
-  if (absl::Status held = names_.Check(); !held.ok()) return held;
   if (absl::Status made = MakeFolder(attempt); !made.ok()) return GiveUp(attempt, absl::Now(), made);
   open_ = std::move(attempt);
   return open_->identity;
@@ -185,7 +185,6 @@ absl::Status RankedAttempts::Conclude(const Attempt& attempt, absl::StatusOr<Ste
   Participant& participant = waiting.participant;
   HasPassed(attempt.begun, attempt.deadline) ? participant.Expire() : participant.Written(std::move(record));
   if (holder_ != nullptr) {
-    LearnEarlierCommit();
     waiting.coordinator.emplace(attempt.part);
     waiting.coordinator->Hear(participant.vote());
   }
@@ -221,9 +220,6 @@ absl::Status RankedAttempts::Conclude(const Attempt& attempt, absl::StatusOr<Ste
     participant.Expire();
     if (participant.step() == Participant::Step::kSettle) participant.Settled(SettleJournal(participant));
   });
-  if (waiting.coordinator && waiting.coordinator->step() == Coordinator::Step::kSettle) {
-    unsettled_.emplace(Unsettled{*std::move(waiting.coordinator), {attempt.part.step, attempt.part.attempt}});
-  }
   if (participant.result() == Participant::Result::kCommitted) return absl::OkStatus();
   if (participant.result() != Participant::Result::kAborted) {
     absl::Status unknown(absl::StatusCode::kUnknown, "");  // where there is no memory for the message
@@ -275,24 +271,18 @@ void RankedAttempts::Coordinate(const Attempt& attempt, Coordinator& coordinator
   }
   if (HasPassed(attempt.begun, attempt.vote_timeout)) coordinator.Expire();
   if (coordinator.step() == Coordinator::Step::kAppend) {
-    const absl::Status committed = holder_->CommitSynced(coordinator.Merged(), phases);
+    const StepRecord merged = coordinator.Merged();
+    const absl::Status sound = options_.check ? options_.check(merged) : absl::OkStatus();
+    if (!sound.ok()) {
+      coordinator.Refuse(sound);
+      return;
+    }
+    const absl::Status committed = holder_->CommitSynced(merged, phases);
     coordinator.Appended(ResultOf(committed), committed);
   } else if (coordinator.step() == Coordinator::Step::kSettle) {
     const absl::StatusOr<bool> committed = holder_->SettleCommit({attempt.part.step, attempt.part.attempt});
     if (committed.ok()) coordinator.Settled(*committed);
   }
-}
-
-// An earlier attempt's outcome that was unknown may be known now.
-void RankedAttempts::LearnEarlierCommit() {
-  if (!unsettled_) return;
-  BestEffort([&] {
-    const absl::StatusOr<bool> committed = holder_->SettleCommit(unsettled_->folder);
-    if (!committed.ok()) return;
-    if (unsettled_->coordinator.step() == Coordinator::Step::kSettle) unsettled_->coordinator.Settled(*committed);
-    List(unsettled_->coordinator.outcome());
-    unsettled_.reset();
-  });
 }
 
 void RankedAttempts::List(const RankOutcome& outcome) {
@@ -341,7 +331,7 @@ JournalSight RankedAttempts::SettleJournal(const Participant& participant) {
 // Rank 0 removes the folder and records the failure. Another rank may have made the folder again, if it was late.
 void RankedAttempts::RemoveFiles(const Attempt& attempt, absl::Time created, const absl::Status& why) {
   if (holder_ != nullptr) {
-    BestEffort([&] { holder_->AbandonAttempt(attempt.identity, created, why); });
+    BestEffort([&] { holder_->AbandonAttempt(attempt.identity, created, why).IgnoreError(); });
     return;
   }
   RemoveShard(attempt);

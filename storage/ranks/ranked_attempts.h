@@ -23,6 +23,7 @@
 #include "storage/ranks/epoch_commits.h"
 #include "storage/ranks/participant.h"
 #include "storage/ranks/rank_board.h"
+#include "storage/store/attempt_sink.h"
 #include "storage/store/store.h"
 #include "storage/store/store_layout.h"
 
@@ -37,12 +38,15 @@ struct RankedAttemptsOptions {
   // wait for the outcome. Each rank counts from its own call, so the margin must be more than the ranks are apart.
   absl::Duration vote_timeout = absl::Minutes(10);
   absl::Duration outcome_margin = absl::Minutes(1);
+  // Of rank 0, on the thread that saves: asked before the commit, when every rank has voted yes. An error is why the
+  // step is not committed. Null: nothing is asked.
+  std::function<absl::Status(const StepRecord& merged)> check = nullptr;
   std::function<void(std::string_view)> warn;  // the thread that saves; not null
 };
 
 // Thread-compatible: one save at a time. Calls block while they wait for other ranks, within the deadlines, unless the
 // file system itself does not answer.
-class RankedAttempts {
+class RankedAttempts final : public AttemptSink {
  public:
   // Of rank 0, whose process holds the store; once for each Store. `files` and `holder` are not owned. Removes what
   // ranks of earlier sessions have stated. Errors: those of FileSystem and of Store::CheckHolds; kInvalidArgument: the
@@ -57,12 +61,11 @@ class RankedAttempts {
                                                                          const HeldStore& held,
                                                                          RankedAttemptsOptions options);
 
-  // Makes the attempt's folder, or finds that another rank has made it. Each attempt ends with CommitAttempt or
-  // AbandonAttempt. Errors:
+  // Errors:
   // - kAborted: this rank can have no part in it, and the others are told so.
   // - kFailedPrecondition: the attempt before has not ended; or the store was moved or replaced.
   // - kInvalidArgument: the step is beyond kRankedStepMax, or was saved too often in this session.
-  absl::StatusOr<ShardIdentity> BeginAttempt(int64_t step);
+  absl::StatusOr<ShardIdentity> BeginAttempt(int64_t step) override;
   static constexpr int64_t kRankedStepMax = (int64_t{1} << 47) - 2;
 
   // `record` has this rank's shard, whose bytes are synced. Syncs its folders, votes, and waits for the outcome. When
@@ -71,7 +74,7 @@ class RankedAttempts {
   //   files, another rank its shard, as far as they can.
   // - kUnknown: the deadline has passed, or it is not known whether the commit's entry survives.
   // - kInternal: no such attempt is open.
-  absl::Status CommitAttempt(const StepRecord& record, const PhasesRecord* phases = nullptr);
+  absl::Status CommitAttempt(const StepRecord& record, const PhasesRecord* phases = nullptr) override;
 
   // For attempts from now on, as RankedAttemptsOptions has them: a job that is about to be ended has less time.
   void SetTimeouts(absl::Duration vote_timeout, absl::Duration outcome_margin) {
@@ -81,7 +84,9 @@ class RankedAttempts {
 
   // This rank could not write its shard, for the reason `why`. The other ranks hear of it. Returns what is to be told
   // of the save, kAborted: the message has `why`, or what another rank has failed of before.
-  absl::Status AbandonAttempt(const ShardIdentity& identity, absl::Time created, const absl::Status& why);
+  absl::Status AbandonAttempt(const ShardIdentity& identity, absl::Time created, const absl::Status& why) override;
+
+  bool Recycle(const ShardIdentity&) override { return false; }
 
  private:
   // From BeginAttempt on. The folders are open since before a name was made in them.
@@ -104,11 +109,6 @@ class RankedAttempts {
     bool outcome_listed = false;
     bool outcome_stated = false;
   };
-  // Of rank 0: an attempt whose commit is unknown, until the store knows.
-  struct Unsettled {
-    Coordinator coordinator;
-    StepFolder folder;
-  };
 
   RankedAttempts(FileSystem& files, const StoreLayout& layout, const HeldStore& held, Store* holder,
                  RankedAttemptsOptions options);
@@ -124,7 +124,6 @@ class RankedAttempts {
   void TakeTurn(Waiting& waiting, const PhasesRecord* phases);
   static bool HasEnded(const Waiting& waiting);
   void Coordinate(const Attempt& attempt, Coordinator& coordinator, const PhasesRecord* phases);
-  void LearnEarlierCommit();
   void StateOutcome(Waiting& waiting);
   void List(const RankOutcome& outcome);
   void Listen(Participant& participant);
@@ -146,8 +145,7 @@ class RankedAttempts {
   absl::Duration outcome_margin_;
   std::map<int64_t, uint64_t> saves_;  // of each step in this session
   std::optional<Attempt> open_;
-  RankOutcomes outcomes_;  // that rank 0 has decided
-  std::optional<Unsettled> unsettled_;
+  RankOutcomes outcomes_;                      // that rank 0 has decided
   std::set<std::string, std::less<>> warned_;  // of what
 };
 

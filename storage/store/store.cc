@@ -30,7 +30,14 @@ Store::~Store() {
   });
 }
 
+absl::Status Store::CheckIsHolder() const {
+  if (is_holder()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      fmt::format("store {} is held by rank 0 of this job, which alone may do that", layout_.directory()));
+}
+
 absl::StatusOr<ShardIdentity> Store::BeginAttempt(int64_t step) {
+  if (absl::Status holder = CheckIsHolder(); !holder.ok()) return holder;
   if (absl::Status held = names_.Check(); !held.ok()) return held;
   ShardIdentity identity;
   identity.store = id_;
@@ -160,6 +167,7 @@ absl::Status Store::CommitSynced(const StepRecord& record, const PhasesRecord* p
 
 absl::Status Store::Commit(const StepRecord& record, const PhasesRecord* phases,
                            absl::FunctionRef<absl::Status(const StepFolder&)> sync) {
+  if (absl::Status holder = CheckIsHolder(); !holder.ok()) return holder;
   const auto id = FromHex(record.info.attempt);
   if (!id) {
     return absl::InternalError(
@@ -192,6 +200,7 @@ absl::Status Store::Commit(const StepRecord& record, const PhasesRecord* phases,
 }
 
 void Store::NotePhases(PhasesRecord phases) {
+  if (!is_holder()) return;
   absl::MutexLock lock(&mutex_);
   noted_phases_ = std::move(phases);
 }
@@ -206,7 +215,7 @@ absl::Status Store::RecordNotedPhases() {
   return Change([&](const StepCatalog&) -> absl::StatusOr<Facts> { return Facts{PhasesFact{*phases}}; });
 }
 
-void Store::AbandonAttempt(const ShardIdentity& identity, absl::Time created, const absl::Status& why) {
+absl::Status Store::AbandonAttempt(const ShardIdentity& identity, absl::Time created, const absl::Status& why) {
   BestEffort([&] {
     {
       absl::MutexLock lock(&mutex_);
@@ -232,12 +241,18 @@ void Store::AbandonAttempt(const ShardIdentity& identity, absl::Time created, co
       RemoveFailedCommits();  // the next save may need their room
     }
   });
+  return why;
 }
 
 absl::StatusOr<std::vector<Fact>> Store::Look() {
   if (absl::Status held = names_.Check(); !held.ok()) return held;
   if (absl::StatusOr<bool> looked = journal_->Look(); !looked.ok()) return looked.status();
   return journal_->TakeNews();
+}
+
+absl::Status Store::LookAfresh() {
+  if (absl::Status held = names_.Check(); !held.ok()) return held;
+  return journal_->LookAfresh().status();
 }
 
 absl::Status Store::Pin(int64_t step, std::string_view note, std::optional<AttemptId> attempt) {
@@ -257,6 +272,7 @@ absl::Status Store::Untag(int64_t step, std::string_view name, std::optional<Att
 }
 
 absl::Status Store::MarkStep(int64_t step, const std::string& attempt, StepState state, std::string_view reason) {
+  if (absl::Status holder = CheckIsHolder(); !holder.ok()) return holder;
   return Change([&](const StepCatalog& catalog) { return MarkFacts(catalog, step, attempt, state, reason); });
 }
 
@@ -278,6 +294,7 @@ absl::StatusOr<BestModes> Store::AddBestModes(const BestModes& modes) {
 }
 
 absl::StatusOr<NotedSteps> Store::NoteSteps(const std::vector<StepNote>& notes, std::optional<int64_t> discard_after) {
+  if (absl::Status holder = CheckIsHolder(); !holder.ok()) return holder;
   NotedSteps noted;
   absl::Status status = Change(
       [&](const StepCatalog& catalog) { return NoteFacts(catalog, notes, discard_after, kNotedBytesMax, noted); },
@@ -287,6 +304,7 @@ absl::StatusOr<NotedSteps> Store::NoteSteps(const std::vector<StepNote>& notes, 
 }
 
 absl::Status Store::Answer(std::span<const AnswerFact> answers, size_t* answered) {
+  if (absl::Status holder = CheckIsHolder(); !holder.ok()) return holder;
   size_t done = 0;
   if (answered == nullptr) answered = &done;
   for (*answered = 0; *answered < answers.size();) {
@@ -309,6 +327,7 @@ absl::Status Store::Answer(std::span<const AnswerFact> answers, size_t* answered
 
 // Of an older holder, which must not remove what a newer one may need: FailedPrecondition.
 absl::Status Store::CheckHolds() {
+  if (absl::Status holder = CheckIsHolder(); !holder.ok()) return holder;
   if (absl::Status held = names_.Check(); !held.ok()) return held;
   return OfAnotherHolder(journal_->CheckHolds());
 }
@@ -351,6 +370,7 @@ void Store::RemoveReplaced(const WarnLater& later) {
 }
 
 absl::Status Store::Maintain() {
+  if (absl::Status holder = CheckIsHolder(); !holder.ok()) return holder;
   if (absl::Status held = names_.Check(); !held.ok()) return held;
   return journal_->Maintain();
 }

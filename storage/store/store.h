@@ -32,8 +32,8 @@
 #include "storage/io/held_names.h"
 #include "storage/records/fact.h"
 #include "storage/records/step_catalog.h"
-#include "storage/shard/shard_format.h"
 #include "storage/shard/shard_reader.h"
+#include "storage/store/attempt_sink.h"
 #include "storage/store/held_store.h"
 #include "storage/store/step_changes.h"
 #include "storage/store/store_journal.h"
@@ -55,14 +55,14 @@ struct StoreOptions {
   bool checks_journal = false;
 };
 
-// Thread-safe, but attempts go one after the other: BeginAttempt, then CommitAttempt or AbandonAttempt.
+// Thread-safe, but attempts go one after the other; see AttemptSink.
 //
 // Errors of every call that changes the store, besides its own:
 // - kFailedPrecondition: "the store ... was moved or replaced", because the path leads to another directory now; or
 //   another process has opened the store for writing.
 // - kUnknown: the change may or may not survive a power loss. The next call that changes the store finds out.
 // - kResourceExhausted, kPermissionDenied, kInternal: of the disk. Nothing has changed.
-class Store {
+class Store final : public AttemptSink {
  public:
   // Creates the directory and what belongs into it, or opens what is there: takes the lock, reads the journal and
   // begins an epoch. What a crash has left unfinished is removed by SweepUncommitted. Errors: kUnavailable, with the
@@ -70,7 +70,18 @@ class Store {
   // others.
   static absl::StatusOr<std::unique_ptr<Store>> Open(FileSystem& files, StoreOptions options);
 
-  ~Store();
+  // Opens, for another rank of the same job, the store that rank 0's process holds; `held` is its Held(). Takes no
+  // lock.What is appended here is in no epoch, as what workers and commands append. What any process may change works:
+  // reports, pins, tags, the record of a step that was only evaluated. Everything that only the holder does is
+  // kFailedPrecondition, attempts included. Errors: kNotFound: the directory has no store, or another one than rank 0
+  // has; kOutOfRange: the journal does not have the entry that rank 0 has seen.
+  static absl::StatusOr<std::unique_ptr<Store>> Join(FileSystem& files, StoreOptions options, const HeldStore& held);
+
+  ~Store() override;
+
+  // Whether this process holds the store: Open has opened it, and not Join.
+  bool is_holder() const { return lock_ != nullptr; }
+  absl::Status CheckIsHolder() const;
 
   const StoreLayout& layout() const { return layout_; }
   const StoreId& id() const { return id_; }
@@ -89,19 +100,16 @@ class Store {
   // Whether this process still holds the store, after a look at the journal.
   absl::Status CheckHolds();
 
-  // Makes the folder of a new attempt at the step.
-  absl::StatusOr<ShardIdentity> BeginAttempt(int64_t step);
+  absl::StatusOr<ShardIdentity> BeginAttempt(int64_t step) override;
+  bool Recycle(const ShardIdentity& identity) override;
 
-  // Whether the attempt's shard is there already, as a file that was retired and can be written over; see
-  // retired_shard.h. Between BeginAttempt and writing the shard.
-  bool Recycle(const ShardIdentity& identity);
+  // Also removes the attempt that it replaces, and a bounded number of others that are garbage, unless another thread
+  // removes files just now: the next call of RemoveDeleted does it then. Failing at that is only a warning. After an
+  // error the attempt's files are removed; after kUnknown, when it is known that the step was not committed.
+  absl::Status CommitAttempt(const StepRecord& record, const PhasesRecord* phases = nullptr) override;
 
-  // Syncs the folders and commits `record`, whose shards have been synced: when this returns ok, the step survives
-  // power loss. Then removes the attempt that it replaces, and a bounded number of others that are garbage, unless
-  // another thread removes files just now: the next call of RemoveDeleted does it then. Failing at that is only a
-  // warning. `phases`: what is known by now of the save's; may be null. After an error the attempt's files are removed;
-  // after kUnknown, when it is known that the step was not committed.
-  absl::Status CommitAttempt(const StepRecord& record, const PhasesRecord* phases = nullptr);
+  // Records the failure unless the step has a record of something else. Returns `why`.
+  absl::Status AbandonAttempt(const ShardIdentity& identity, absl::Time created, const absl::Status& why) override;
 
   // The same for an attempt that BeginAttempt has not made, whose shards and folders have been synced.
   absl::Status CommitSynced(const StepRecord& record, const PhasesRecord* phases = nullptr);
@@ -111,17 +119,15 @@ class Store {
   absl::StatusOr<bool> SettleCommit(const StepFolder& folder);
 
   // What is known of a committed step's phases when it is. Appended with the next change, whatever that is, so it
-  // costs no sync of its own.
+  // costs no sync of its own. Only the holder's are kept.
   void NotePhases(PhasesRecord phases) ABSL_LOCKS_EXCLUDED(mutex_);
   // Appends what was noted last, unless a change has. At the end: no change follows.
   absl::Status RecordNotedPhases() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Removes what there is of the attempt, and records that it failed, and why, unless the step has a record of
-  // something else than a failure. Best effort.
-  void AbandonAttempt(const ShardIdentity& identity, absl::Time created, const absl::Status& why);
-
   // Takes in what workers and commands have appended, and returns it.
   absl::StatusOr<std::vector<Fact>> Look();
+  // The same, past the caches of a file server; see StoreJournal::LookAfresh.
+  absl::Status LookAfresh();
 
   // Changes; see step_changes.h for what they do and for their errors.
   absl::Status Pin(int64_t step, std::string_view note, std::optional<AttemptId> attempt = std::nullopt);
@@ -158,6 +164,7 @@ class Store {
   Store(FileSystem& files, StoreOptions options);
 
   absl::Status Initialize();
+  absl::Status InitializeJoined(const HeldStore& held);
   absl::Status SetUp();
   absl::Status WriteIdentity();
   absl::Status OpenJournal();

@@ -140,10 +140,11 @@ absl::Status StoreJournal::Read(Following& following, bool* has_visible) {
   Reading reading{.place = following.applied};
   absl::Status looked;
   try {
-    looked = following.journal->Look(
-        [&](const KnownEntry& known, bool is_established) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-          if (reading.status.ok() && !reading.is_replaced) Visit(known, is_established, following, reading);
-        });
+    looked = following.journal->Look([&](const KnownEntry& known, bool is_established)
+                                         ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+                                           if (reading.status.ok() && !reading.is_replaced)
+                                             Visit(known, is_established, following, reading);
+                                         });
   } catch (...) {
     // The next look visits what has not been visited, and nothing else.
     const bool is_sound = reading.status.ok() && !reading.is_replaced;
@@ -260,13 +261,18 @@ const StepCatalog& StoreJournal::catalog() {
   return *catalog_;
 }
 
-absl::StatusOr<bool> StoreJournal::Look() {
+absl::StatusOr<bool> StoreJournal::Look() { return Look(/*afresh=*/false); }
+
+absl::StatusOr<bool> StoreJournal::LookAfresh() { return Look(/*afresh=*/true); }
+
+absl::StatusOr<bool> StoreJournal::Look(bool afresh) {
   const WarnLater later(options_.warn);
   absl::MutexLock lock(&mutex_);
   warnings_ = &later;
   const JournalPlace before = now_.applied;
   const std::shared_ptr<Journal> followed = now_.journal;
   absl::Status status = FollowReplaced();
+  if (status.ok() && afresh) now_.journal->LookAfresh();
   if (status.ok()) status = TakeIn();
   if (!status.ok()) return status;
   return now_.journal != followed || now_.applied != before;

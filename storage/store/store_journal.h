@@ -83,6 +83,8 @@ class StoreJournal {
   // Takes in what others have appended. Returns whether that was anything. A journal that was made anew is read from
   // its beginning; kNotFound while there is none.
   absl::StatusOr<bool> Look() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The same, past the caches of a file server, for which a file is made and removed: finds all that was there before.
+  absl::StatusOr<bool> LookAfresh() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Of a holder: takes in what is new. kAborted: a newer epoch has begun, so another process holds the store now.
   absl::Status CheckHolds() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -152,6 +154,7 @@ class StoreJournal {
   const StepCatalog* InPlaceOf(const Manifest* index, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status FollowReplaced() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status BeginEpoch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<bool> Look(bool afresh) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status TakeIn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckEpoch() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Read(Following& following, bool* has_visible) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -48,6 +48,38 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Open(FileSystem& files, StoreOptio
   return store;
 }
 
+absl::StatusOr<std::unique_ptr<Store>> Store::Join(FileSystem& files, StoreOptions options, const HeldStore& held) {
+  if (options.directory.empty()) return absl::InvalidArgumentError("the directory of the store is empty");
+  std::unique_ptr<Store> store(new Store(files, std::move(options)));
+  if (absl::Status status = store->InitializeJoined(held); !status.ok()) return status;
+  return store;
+}
+
+absl::Status Store::InitializeJoined(const HeldStore& held) {
+  const absl::StatusOr<StoreId> id = ReadStoreIdentity(files_, layout_);
+  if (!id.ok()) return id.status();
+  if (*id != held.id) {
+    return absl::NotFoundError(
+        fmt::format("{} is store {}, and rank 0 has opened store {}: all ranks need one directory", layout_.directory(),
+                    ToHex(id->bytes), ToHex(held.id.bytes)));
+  }
+  id_ = *id;
+  absl::StatusOr<std::unique_ptr<StoreJournal>> journal =
+      StoreJournal::Open(files_, layout_, id_, {.warn = options_.warn});
+  if (!journal.ok()) return journal.status();
+  journal_ = *std::move(journal);
+  if (journal_->applied().number < held.place.number) {
+    return absl::OutOfRangeError(fmt::format(
+        "the journal of {} ends at entry {}, and rank 0 has seen entry {}: the directory is another one, or its file "
+        "system shows an old state",
+        layout_.directory(), journal_->applied().number, held.place.number));
+  }
+  for (const std::string& path : {layout_.directory(), layout_.steps(), layout_.journal()}) {
+    if (absl::Status status = names_.Add(path); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Store::Initialize() {
   if (!options_.create) {
     const absl::StatusOr<FoundIdentity> there = FindIdentity(files_, layout_);
@@ -77,7 +109,7 @@ absl::Status Store::SetUp() {
   // What an old listing of a file server lacks must not be taken for missing.
   const bool may_be_old = identity->format < kStoreFormat || !files_.TypeOf(layout_.journal()).ok();
   if (may_be_old) {
-    LookAfresh(files_, fmt::format("{}/.look-{}", layout_.directory(), ToHex(RandomBytes16())));
+    storage::LookAfresh(files_, fmt::format("{}/.look-{}", layout_.directory(), ToHex(RandomBytes16())));
     identity = FindIdentity(files_, layout_);
     if (!identity.ok()) return identity.status();
   }

@@ -42,6 +42,36 @@ TEST(State, RefusesANameUsedTwice) {
   EXPECT_THAT(state.Refresh(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'x' was added twice")));
 }
 
+TEST(State, HasBoxesOfATensor) {
+  float rows[2][4] = {};
+  float more[1][4] = {};
+  State state;
+  state.AddBox("weight", Dtype::kFloat32, {8, 4}, {2, 0}, {2, 4}, rows);
+  state.AddBox("weight", Dtype::kFloat32, {8, 4}, {7, 0}, {1, 4}, more);
+  state.AddBox("none", Dtype::kFloat32, {8, 4}, {8, 0}, {0, 4}, nullptr);
+  ASSERT_THAT(state.Refresh(), IsOk());
+  EXPECT_EQ(state.entries()[0].bytes, sizeof(rows));
+  EXPECT_EQ(state.entries()[1].spec.box_offset, (std::vector<int64_t>{7, 0}));
+  EXPECT_EQ(state.entries()[2].bytes, 0u);
+}
+
+TEST(State, RefusesBoxesThatAreNone) {
+  float data[32] = {};
+  const auto refuses = [&](std::vector<int64_t> offset, std::vector<int64_t> extent, std::string_view why) {
+    State state;
+    state.AddBox("weight", Dtype::kFloat32, {8, 4}, std::move(offset), std::move(extent), data);
+    EXPECT_THAT(state.Refresh(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                          testing::AllOf(HasSubstr("'weight'"), HasSubstr(std::string(why)))));
+  };
+  refuses({0}, {2, 4}, "an offset of 1 dimensions");
+  refuses({0, 0}, {}, "an extent of 0");
+  refuses({7, 0}, {2, 4}, "box");
+  refuses({0, 0}, {-1, 4}, "box");
+  State twice;
+  for (int i = 0; i < 2; ++i) twice.AddBox("weight", Dtype::kFloat32, {8, 4}, {0, 0}, {2, 4}, data);
+  EXPECT_THAT(twice.Refresh(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("'weight': its box")));
+}
+
 TEST(State, RefusesANameThatItsDerivedPartUsesToo) {
   int64_t a = 0;
   DerivedState state;
@@ -160,7 +190,7 @@ TEST(State, MayHaveSeveralBoxesOfATensor) {
   EXPECT_THAT(state.Refresh(), StatusIs(absl::StatusCode::kInvalidArgument,
                                         "entry 'w': its box [3:5, 0:4] overlaps with [4:8, 0:4] of entry 0"));
   state.SetDerivedEntries({RowsOf("w", 4, 8), RowsOf("w", 4, 8)});
-  EXPECT_THAT(state.Refresh(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("[4:8, 0:4] overlaps with")));
+  EXPECT_THAT(state.Refresh(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("its box [4:8, 0:4] is that of entry 0, too")));
   int8_t whole[32] = {};
   state.AddTensor("w", Dtype::kInt8, {8, 4}, whole);
   EXPECT_THAT(state.Refresh(), StatusIs(absl::StatusCode::kInvalidArgument, "entry 'w' was added twice"));

@@ -28,6 +28,7 @@ tidemark_torch_tests(snapshot_torch_tests
   torch/torch_name_trace_test.cc
   torch/torch_optimizer_names_test.cc
   torch/torch_optimizer_source_test.cc
+  torch/torch_ranks_test.cc
   torch/torch_scheduler_source_test.cc
   torch/torch_state_test.cc
   torch/torch_tensors_test.cc)

@@ -60,6 +60,15 @@ TEST_F(EpochCommitsTest, AppendsNothingWhereNothingIsToBeSettled) {
   EXPECT_EQ(store_->Held().place, before);
 }
 
+// Each rank that waits would append an entry.
+TEST_F(EpochCommitsTest, AppendsNothingForAnEntryOfAnotherAttempt) {
+  CommitStep(*store_, 10, 1, disk_);
+  const JournalPlace before = store_->Held().place;
+  EXPECT_EQ(*commits_->Settle(MakeAttemptId(1, 99)), (JournalSight{.committed = false, .epoch = 1}));
+  ASSERT_THAT(store_->Look(), IsOk());
+  EXPECT_EQ(store_->Held().place, before);
+}
+
 TEST_F(EpochCommitsTest, SettlesANewerEpoch) {
   const std::unique_ptr<FileSystem> client = disk_.NewClient();
   std::string warnings;

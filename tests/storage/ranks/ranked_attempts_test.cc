@@ -336,6 +336,47 @@ TEST(RankedAttemptsTest, AReplacedStoreKeepsItsFiles) {
   EXPECT_THAT(CheckStep(job.disk(), others.store(), 10), IsOk());
 }
 
+// Its own session is the earlier one then.
+TEST(RankedAttemptsTest, AReplacedHolderRemovesNoStatements) {
+  RankedJob job(1);
+  RankedJob::Others newer(job);
+  const std::string statements = job.layout().directory() + "/ranks";
+  const size_t sessions = job.disk().ListDirectory(statements)->size();
+  EXPECT_THAT(RankedAttempts::OpenCoordinator(job.files(0), job.store(), {.warn = [](std::string_view) {}}),
+              StatusIs(StatusCode::kFailedPrecondition, HasSubstr("another process has opened the store")));
+  EXPECT_EQ(job.disk().ListDirectory(statements)->size(), sessions);
+  EXPECT_THAT(newer.Save(10), Each(IsOk()));
+}
+
+// Rank 0 has removed the folder under it.
+TEST(RankedAttemptsTest, ARankThatFailsBecauseAnotherHasFailedNamesTheOther) {
+  RankedJob job(3);
+  job.OpenRanks(Patient());
+  const absl::StatusOr<ShardIdentity> late = job.rank(2).BeginAttempt(10);
+  ASSERT_THAT(late, IsOk());
+  job.files(1).SetRule([](const FailingFileSystem::Call& call) {
+    return call.operation == "QueueWrite" ? absl::ResourceExhaustedError("the disk is full") : absl::OkStatus();
+  });
+  job.Save(10, [](uint32_t rank) { return rank != 2; });
+  EXPECT_THAT(job.rank(2).AbandonAttempt(*late, absl::Now(), absl::NotFoundError("no such folder")),
+              StatusIs(StatusCode::kAborted, AllOf(HasSubstr("rank 1"), HasSubstr("the disk is full"))));
+}
+
+TEST(RankedAttemptsTest, Rank0MayRefuseAStepThatEveryRankHasWritten) {
+  RankedJob job(2);
+  RankedAttemptsOptions options = Patient();
+  uint64_t asked_of = 0;
+  options.check = [&](const StepRecord& merged) {
+    asked_of = merged.shards.size();
+    return merged.info.step == 10 ? absl::DataLossError("rows 3 to 5 are missing") : absl::OkStatus();
+  };
+  job.OpenRanks(options);
+  EXPECT_THAT(job.Save(10), Each(StatusIs(StatusCode::kAborted, HasSubstr("rows 3 to 5 are missing"))));
+  EXPECT_EQ(asked_of, 2u);
+  EXPECT_EQ(job.attempts_in_steps(), 0u);
+  EXPECT_THAT(job.Save(20), Each(IsOk()));
+}
+
 TEST(RankedAttemptsTest, ADamagedStatementIsNone) {
   RankedJob job(2);
   job.OpenRanks(Impatient());

@@ -33,8 +33,8 @@ using storage::DiskLog;
 using storage::DiskOperation;
 using storage::FileSystem;
 using storage::IsOk;
-using storage::Store;
 using storage::SimulatedDisk;
+using storage::Store;
 
 constexpr const char* kStore = "/store";
 
@@ -97,7 +97,7 @@ std::vector<Change> Changes() {
       [](Store& store, FileSystem&) { return store.Unpin(1); },
       [](Store& store, FileSystem& files) {
         const auto identity = storage::TryAttempt(store, 4, 400, files);
-        if (identity.ok()) store.AbandonAttempt(*identity, absl::UnixEpoch(), absl::InternalError("EIO"));
+        if (identity.ok()) store.AbandonAttempt(*identity, absl::UnixEpoch(), absl::InternalError("EIO")).IgnoreError();
         return identity.status();
       },
       [](Store& store, FileSystem&) { return store.SweepUncommitted(); },

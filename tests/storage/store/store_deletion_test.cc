@@ -298,7 +298,7 @@ TEST_F(StoreDeletionTest, KeepsWhatIsKnownOfAStepThroughASaveThatFails) {
   for (const int64_t step : {5, 6}) {
     auto identity = store->BeginAttempt(step);
     ASSERT_THAT(identity, IsOk());
-    store->AbandonAttempt(*identity, absl::UnixEpoch(), absl::ResourceExhaustedError("disk full"));
+    store->AbandonAttempt(*identity, absl::UnixEpoch(), absl::ResourceExhaustedError("disk full")).IgnoreError();
   }
   EXPECT_EQ(RecordOf(*store, 5).info.state, StepState::kUnsaved);
   EXPECT_EQ(RecordOf(*store, 5).info.metrics.at("loss"), 2);

@@ -116,7 +116,7 @@ TEST_F(StorePinTest, StaysWithAStepThatIsSavedAnew) {
     EXPECT_TRUE(InfoOf(*store, 1).pinned);
     auto identity = store->BeginAttempt(1);
     ASSERT_THAT(identity, IsOk());
-    store->AbandonAttempt(*identity, absl::UnixEpoch(), absl::InternalError("no disk"));
+    store->AbandonAttempt(*identity, absl::UnixEpoch(), absl::InternalError("no disk")).IgnoreError();
   }
   auto store = Open();
   EXPECT_EQ(ValueAt(*store, 1), 101);

@@ -1,6 +1,6 @@
 // Every byte of the small files of a store changed, one at a time, and each of the index's cut, emptied and gone: the
-// store opens with all that was acknowledged, and a step that is saved then is restored. The index is made anew from the
-// journal, the journal from the index, and store.json from the shards.
+// store opens with all that was acknowledged, and a step that is saved then is restored. The index is made anew from
+// the journal, the journal from the index, and store.json from the shards.
 //
 // Bytes and lengths are drawn, more of the files that are a few bytes and decide the most; make faults-long takes all,
 // in some minutes.
@@ -56,7 +56,7 @@ class StoreRotTest : public testing::Test {
       auto store = OpenSoundStore(Path(), &warnings, *made_);
       const auto failed = store->BeginAttempt(5);
       ASSERT_THAT(failed, IsOk());
-      store->AbandonAttempt(*failed, absl::Now(), absl::InternalError("no disk"));
+      store->AbandonAttempt(*failed, absl::Now(), absl::InternalError("no disk")).IgnoreError();
       const ShardIdentity zero = CommitStep(*store, 0, 600, *made_);
       CommitReferringStep(*store, 6, zero, *made_);
       ASSERT_NO_FATAL_FAILURE(Delete(*store, zero));
@@ -86,8 +86,8 @@ class StoreRotTest : public testing::Test {
 
   static void Delete(Store& store, const ShardIdentity& identity) {
     const std::string attempt = ToHex(identity.attempt.bytes);
-    ASSERT_THAT(
-        store.NoteSteps({{.step = identity.step, .attempt = attempt, .deleted = true, .reason = "old"}}), IsOk());
+    ASSERT_THAT(store.NoteSteps({{.step = identity.step, .attempt = attempt, .deleted = true, .reason = "old"}}),
+                IsOk());
     ASSERT_THAT(store.RemoveDeleted({}), IsOk());
   }
 

@@ -18,8 +18,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/store/attempt_reader.h"
-#include "storage/store/lease.h"
 #include "storage/store/garbage.h"
+#include "storage/store/lease.h"
 #include "tests/storage/io/child_process.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
@@ -94,7 +94,7 @@ TEST_F(StoreTest, IsHeldByOneProcessAtATime) {
 
 TEST_F(StoreTest, IsNotMadeWhereItIsOnlyToBeOpened) {
   EXPECT_THAT(Store::Open(PosixFileSystem(),
-                                 {.directory = directory_.path(), .warn = [](std::string_view) {}, .create = false}),
+                          {.directory = directory_.path(), .warn = [](std::string_view) {}, .create = false}),
               StatusIs(StatusCode::kNotFound, HasSubstr("there is no store")));
   EXPECT_TRUE(fs::is_empty(directory_.path()));
 }
@@ -160,8 +160,8 @@ TEST_F(HeldStoreTest, AwaitsCheckpointInspectWhichReleasesItSoon) {
 
 TEST_F(HeldStoreTest, AwaitsNoOtherProgram) {
   ASSERT_THAT(holder_->WriteNote(NoteOf("train")), IsOk());
-  EXPECT_THAT(OpenWaiting(), StatusIs(StatusCode::kUnavailable,
-                                      AllOf(HasSubstr("open for writing elsewhere"), HasSubstr("train"))));
+  EXPECT_THAT(OpenWaiting(),
+              StatusIs(StatusCode::kUnavailable, AllOf(HasSubstr("open for writing elsewhere"), HasSubstr("train"))));
   EXPECT_EQ(tries_, 1);
 }
 
@@ -310,7 +310,7 @@ TEST_F(StoreTest, KeepsTheFilesOfACommitThatMayHaveHappened) {
 TEST_F(StoreTest, AbandonsAnAttemptAndSaysWhy) {
   const auto store = Open();
   const ShardIdentity identity = *TryAttempt(*store, 5, 5);
-  store->AbandonAttempt(identity, absl::FromUnixSeconds(1000), absl::ResourceExhaustedError("no room"));
+  store->AbandonAttempt(identity, absl::FromUnixSeconds(1000), absl::ResourceExhaustedError("no room")).IgnoreError();
   EXPECT_THAT(Folders(), IsEmpty());
   const StepInfo info = store->catalog().Find(5)->value().info;
   EXPECT_EQ(info.state, StepState::kFailed);

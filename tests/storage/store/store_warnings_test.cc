@@ -62,7 +62,7 @@ TEST(StoreWarningsTest, AreGivenWithNoLockHeld) {
       IsOk());
   EXPECT_THAT(store->RemoveDeleted({}), IsOk());
   expect_warning("RemoveDeleted");
-  store->AbandonAttempt(WriteAttempt(*store, 5, 500, files), absl::Now(), absl::InternalError("why"));
+  store->AbandonAttempt(WriteAttempt(*store, 5, 500, files), absl::Now(), absl::InternalError("why")).IgnoreError();
   expect_warning("AbandonAttempt");
   // The index cannot be written any more.
   files.SetRule([&](const FailingFileSystem::Call& call) {

@@ -293,7 +293,7 @@ class SharedStoreCase {
       asked.attempt.attempt = identity->attempt;
       absl::Status written = Write(client, *identity, asked.attempt.value);
       if (Draw(10) == 0) {
-        store.AbandonAttempt(*identity, absl::UnixEpoch(), absl::CancelledError("abandoned"));
+        store.AbandonAttempt(*identity, absl::UnixEpoch(), absl::CancelledError("abandoned")).IgnoreError();
         return absl::CancelledError("abandoned");
       }
       if (!written.ok()) return written;

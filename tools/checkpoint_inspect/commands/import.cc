@@ -214,7 +214,7 @@ absl::StatusOr<StepInfo> WriteStep(storage::Store& store, int64_t step, const Op
                          return IsInterrupted();
                        });
   if (!shard.ok()) {
-    store.AbandonAttempt(*identity, now, shard.status());
+    store.AbandonAttempt(*identity, now, shard.status()).IgnoreError();
     return shard.status();
   }
   const storage::StepRecord record = MakeRecord(*identity, contents, *shard);

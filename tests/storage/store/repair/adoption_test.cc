@@ -161,7 +161,7 @@ TEST_F(AdoptionTest, TakesTheReasonOfAFailureBack) {
   CutSavesShort();
   {
     auto store = Open();
-    store->AbandonAttempt(*store->BeginAttempt(5), absl::UnixEpoch(), absl::InternalError("EIO"));
+    store->AbandonAttempt(*store->BeginAttempt(5), absl::UnixEpoch(), absl::InternalError("EIO")).IgnoreError();
     ASSERT_EQ((*store->catalog().Find(5))->info.state, StepState::kFailed);
   }
   ASSERT_THAT(Adopt({5}), IsOk());

@@ -1,0 +1,131 @@
+// An AsyncCheckpointer in a job of several ranks: how they open the store, restore, and hear of what rank 0 has done.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "fmt/format.h"
+#include "snapshot/checkpointer_impl.h"
+#include "snapshot/guarded.h"
+#include "snapshot/ranks/ranked_restore.h"
+#include "snapshot/restore/saved_entries.h"
+#include "storage/store/attempt_reader.h"
+#include "storage/store/held_store.h"
+
+namespace tidemark {
+
+absl::Status AsyncCheckpointer::Impl::OpenRanks(storage::StoreOptions store_options) {
+  exchange = std::make_unique<RankExchange>(options.ranks);
+  storage::RankedAttemptsOptions attempts = {
+      .rank = static_cast<uint32_t>(options.ranks.rank),
+      .world_size = static_cast<uint32_t>(options.ranks.world_size),
+      .vote_timeout = options.ranks.vote_timeout,
+      .outcome_margin = options.ranks.outcome_margin,
+      .check = [this](const storage::StepRecord& record) { return CheckJoined(record); },
+      .warn = [this](std::string_view line) { listeners.Warn(line); },
+  };
+  if (absl::Status status = exchange->Agree("Open (the options)", absl::OkStatus()); !status.ok()) return status;
+  absl::Status own;
+  std::string held;
+  if (exchange->is_coordinator()) {
+    own = Guarded("Open", [&]() -> absl::Status {
+      absl::StatusOr<std::unique_ptr<storage::Store>> opened = storage::Store::Open(files, store_options);
+      if (!opened.ok()) return opened.status();
+      store = *std::move(opened);
+      held = storage::EncodeHeldStore(store->Held());
+      return absl::OkStatus();
+    });
+  }
+  const absl::StatusOr<std::string> given = exchange->FromRank0("Open", own, held);
+  if (!given.ok()) return given.status();
+  own = Guarded("Open", [&]() -> absl::Status {
+    absl::StatusOr<std::unique_ptr<storage::RankedAttempts>> part;
+    if (exchange->is_coordinator()) {
+      part = storage::RankedAttempts::OpenCoordinator(files, *store, std::move(attempts));
+    } else {
+      const absl::StatusOr<storage::HeldStore> of_rank_0 = storage::DecodeHeldStore(*given);
+      if (!of_rank_0.ok()) return of_rank_0.status();
+      absl::StatusOr<std::unique_ptr<storage::Store>> joined =
+          storage::Store::Join(files, std::move(store_options), *of_rank_0);
+      if (!joined.ok()) return joined.status();
+      store = *std::move(joined);
+      part = storage::RankedAttempts::OpenParticipant(files, store->layout(), *of_rank_0, std::move(attempts));
+    }
+    if (!part.ok()) return part.status();
+    ranked_attempts = *std::move(part);
+    return absl::OkStatus();
+  });
+  return exchange->Agree("Open (the ranks)", own);
+}
+
+// Reads the shards' indices. A job of many ranks does that only when the step has other entries or sizes than the one
+// that was checked last.
+absl::Status AsyncCheckpointer::Impl::CheckJoined(const storage::StepRecord& record) {
+  constexpr uint32_t kCheckedEachTime = 64;  // some 10 ms on a local disk
+  const std::pair<uint64_t, uint64_t> size(record.info.entry_count, record.info.logical_bytes);
+  if (checked_size == size && record.info.world_size > kCheckedEachTime) return absl::OkStatus();
+  const auto id = storage::FromHex(record.info.attempt);
+  if (!id) return absl::InternalError(fmt::format("'{}' is no attempt", record.info.attempt));
+  absl::StatusOr<storage::Attempt> attempt =
+      storage::ReadAttempt(files, store->layout(), store->id(), {record.info.step, storage::AttemptId{*id}});
+  if (absl::IsDataLoss(attempt.status()) || absl::IsNotFound(attempt.status())) return attempt.status();
+  if (!attempt.ok()) {
+    // Each rank has said that its shard is whole. That this process cannot look is no reason to lose the step.
+    listeners.Warn(fmt::format("step {} is committed, and it was not checked whether the shards of all ranks fit: {}",
+                               record.info.step, std::string(attempt.status().message())));
+    return absl::OkStatus();
+  }
+  const std::unique_ptr<SavedEntries> entries = EntriesOf(*std::move(attempt), read_options);
+  for (size_t entry = 0; entry < entries->index().entries.size(); ++entry) {
+    if (absl::Status status = entries->Check(entry); !status.ok()) return status;
+  }
+  checked_size = size;
+  return absl::OkStatus();
+}
+
+absl::Status AsyncCheckpointer::Impl::CheckIsHolder() const {
+  if (exchange == nullptr || exchange->is_coordinator()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      fmt::format("rank {} does not hold the store; only rank 0 may do that", options.ranks.rank));
+}
+
+void AsyncCheckpointer::Impl::WarnOfLostExchange(const absl::Status& why) {
+  if (std::exchange(warned_of_lost_exchange, true)) return;
+  listeners.Warn(fmt::format("the ranks cannot agree on what is due any more, and each goes by its own rules: {}",
+                             std::string(why.message())));
+}
+
+void AsyncCheckpointer::Impl::LookAsOtherRank() {
+  if (exchange == nullptr || exchange->is_coordinator()) return;
+  const absl::Status looked = Guarded("the look at the journal", [this] { return store->LookAfresh(); });
+  if (looked.ok()) return;
+  listeners.Warn(fmt::format("the newest steps may be missing: {}", std::string(looked.message())));
+}
+
+absl::StatusOr<RestoreReport> AsyncCheckpointer::Impl::RestoreRanks(const StepSelector& step, State& state,
+                                                                    RestoreOptions restore) {
+  // What another rank's state has.
+  restore.allow_unexpected = true;
+  if (exchange->is_coordinator()) {
+    return EndRestore(*exchange, Guarded("Restore", [&] { return RestoreSelected(step, state, restore); }));
+  }
+  if (restore.healthy_only || step.kind() == StepSelector::Kind::kLatestHealthy) {
+    // Rank 0 hears of what this rank's evaluators say once it is recorded.
+    const absl::Status recorded = Guarded("Restore", [&] {
+      AwaitVerdicts(restore.evaluations_timeout);
+      return housekeeper->Flush();
+    });
+    if (!recorded.ok()) {
+      listeners.Warn(fmt::format("verdicts of this rank may be missing: {}", std::string(recorded.message())));
+    }
+  }
+  const RestoreSource source = {files, store->layout(), store->id(), read_options, {}};
+  absl::StatusOr<RestoreReport> report = FollowRestore(
+      *exchange, [&](const storage::StepRecord& record) { return RestoreAttempt(source, record, state, restore); });
+  LookAsOtherRank();
+  return report;
+}
+
+}  // namespace tidemark

@@ -1,0 +1,41 @@
+// AttemptSink: where saves are written to and committed. A Store is one for a job of one process, RankedAttempts
+// (storage/ranks) for one rank of a job of several.
+
+#ifndef TIDEMARK_STORAGE_STORE_ATTEMPT_SINK_H_
+#define TIDEMARK_STORAGE_STORE_ATTEMPT_SINK_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "storage/records/manifest_records.h"
+#include "storage/shard/shard_format.h"
+
+namespace tidemark::storage {
+
+// Attempts go one after the other: BeginAttempt, then CommitAttempt or AbandonAttempt.
+class AttemptSink {
+ public:
+  virtual ~AttemptSink() = default;
+
+  // Makes the folder of a new attempt at the step, or finds that another rank has made it.
+  virtual absl::StatusOr<ShardIdentity> BeginAttempt(int64_t step) = 0;
+
+  // Whether the attempt's shard is there already, as a file that was retired and can be written over; see
+  // retired_shard.h. Between BeginAttempt and writing the shard.
+  virtual bool Recycle(const ShardIdentity& identity) = 0;
+
+  // Syncs the folders and commits `record`, whose shards have been synced: when this returns ok, the step survives
+  // power loss. kUnknown: the step may or may not be committed. `phases`: what is known by now of the save's; may be
+  // null.
+  virtual absl::Status CommitAttempt(const StepRecord& record, const PhasesRecord* phases) = 0;
+
+  // The attempt has failed for the reason `why`. Removes what there is of it, and records the failure. Best effort.
+  // Returns what is to be told of the save, which is an error.
+  virtual absl::Status AbandonAttempt(const ShardIdentity& identity, absl::Time created, const absl::Status& why) = 0;
+};
+
+}  // namespace tidemark::storage
+
+#endif  // TIDEMARK_STORAGE_STORE_ATTEMPT_SINK_H_
