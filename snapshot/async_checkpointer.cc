@@ -29,7 +29,8 @@ bool IsOver(absl::Duration interval, absl::Time since, absl::Time now) {
 
 // Of options that cannot be: the other ranks need not wait for this one, if it can tell them.
 absl::Status AgreeOnOptions(const CheckpointerOptions& options, const absl::Status& why) {
-  if (options.ranks.world_size < 2 || !ValidateRanks(options.ranks).ok()) return why;
+  const RankOptions& ranks = options.ranks;
+  if (ranks.world_size < 2 || ranks.rank < 0 || ranks.rank >= ranks.world_size || !ranks.all_gather) return why;
   RankExchange(options.ranks).Agree("Open (the options)", why).IgnoreError();
   return why;
 }
@@ -99,7 +100,8 @@ bool AsyncCheckpointer::ShouldSave(int64_t step) const {
     if (!impl_->CheckOpen().ok() || step < 0) return false;
     const CheckpointerOptions& options = impl_->options;
     // Clocks differ, and a function may see what only its rank has. Rank 0 decides.
-    if (impl_->exchange != nullptr && (options.save_interval_seconds > 0 || options.save_when)) {
+    const bool may_differ = options.save_interval_seconds > 0 || options.save_when;
+    if (impl_->exchange != nullptr && may_differ && !impl_->OnOwnThread()) {
       absl::StatusOr<bool> due = false;
       if (impl_->exchange->is_coordinator()) due = Guarded("ShouldSave", [&] { return impl_->IsDue(step); });
       // An unwanted save costs less than a missing one.
@@ -280,6 +282,10 @@ absl::Status AsyncCheckpointer::AddEvaluator(EvaluatorOptions options, Evaluator
   return Guarded("AddEvaluator", [&]() -> absl::Status {
     if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
     if (absl::Status status = ValidateEvaluatorOptions(options); !status.ok()) return status;
+    if (!impl_->CheckIsHolder().ok() && options.when_lagging == WhenLagging::kQueue) {
+      return absl::UnimplementedError(fmt::format(
+          "evaluator '{}': only rank 0 can keep steps until they are evaluated (WhenLagging::kQueue)", options.name));
+    }
     storage::BestModes best;
     for (const auto& [metric, mode] : options.best) best.emplace(options.name + "/" + metric, mode);
     if (absl::Status status = impl_->CheckBestModes(best); !status.ok()) return status;

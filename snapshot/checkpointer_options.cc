@@ -80,8 +80,6 @@ absl::Status ValidateTuning(const Tuning& tuning) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
 absl::Status ValidateRanks(const RankOptions& ranks) {
   if (ranks.world_size < 1 || ranks.world_size > static_cast<int32_t>(storage::kWorldSizeMax)) {
     return OutOfRange("ranks.world_size", ranks.world_size, fmt::format("from 1 to {}", storage::kWorldSizeMax));
@@ -103,6 +101,8 @@ absl::Status ValidateRanks(const RankOptions& ranks) {
   return absl::OkStatus();
 }
 
+}  // namespace
+
 absl::Status ValidateOptions(const CheckpointerOptions& options) {
   if (options.directory.empty()) return absl::InvalidArgumentError("CheckpointerOptions::directory is empty");
   if (options.save_interval_steps < 0) return OutOfRange("save_interval_steps", options.save_interval_steps, ">= 0");
@@ -116,6 +116,13 @@ absl::Status ValidateOptions(const CheckpointerOptions& options) {
   if (absl::Status status = ValidateRanks(options.ranks); !status.ok()) return status;
   if (options.save_timeout <= absl::ZeroDuration()) {
     return OutOfRange("save_timeout", absl::FormatDuration(options.save_timeout), "more than 0");
+  }
+  // A rank whose time is up would be told so of a step that the others are told is committed.
+  const absl::Duration votes = options.ranks.vote_timeout + options.ranks.outcome_margin;
+  if (options.ranks.world_size > 1 && options.save_timeout <= votes) {
+    return OutOfRange("save_timeout", absl::FormatDuration(options.save_timeout),
+                      fmt::format("more than {}, which is ranks.vote_timeout and ranks.outcome_margin together",
+                                  absl::FormatDuration(votes)));
   }
   if (options.close_timeout <= absl::ZeroDuration()) {
     return OutOfRange("close_timeout", absl::FormatDuration(options.close_timeout), "more than 0");

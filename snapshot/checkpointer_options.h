@@ -16,9 +16,6 @@ namespace tidemark {
 // kInvalidArgument names the field, its value and the legal range.
 absl::Status ValidateOptions(const CheckpointerOptions& options);
 
-// The same for these options alone.
-absl::Status ValidateRanks(const RankOptions& ranks);
-
 // kInvalidArgument: no JSON object, or too long.
 absl::Status ValidateUserMetadata(const std::string& text);
 

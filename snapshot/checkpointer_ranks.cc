@@ -6,7 +6,9 @@
 #include <string_view>
 #include <utility>
 
+#include "absl/time/time.h"
 #include "fmt/format.h"
+#include "fmt/ranges.h"
 #include "snapshot/checkpointer_impl.h"
 #include "snapshot/guarded.h"
 #include "snapshot/ranks/ranked_restore.h"
@@ -15,6 +17,28 @@
 #include "storage/store/held_store.h"
 
 namespace tidemark {
+namespace {
+
+// What must be the same on all ranks, for else one of them waits for another.
+std::string DescribeCommonOptions(const CheckpointerOptions& options) {
+  return fmt::format(
+      "vote_timeout {}, outcome_margin {}, save_interval_steps {}, save_on_steps [{}], save_interval_seconds {}, "
+      "save_when {}",
+      absl::FormatDuration(options.ranks.vote_timeout), absl::FormatDuration(options.ranks.outcome_margin),
+      options.save_interval_steps, fmt::join(options.save_on_steps, ", "), options.save_interval_seconds,
+      options.save_when ? "set" : "null");
+}
+
+absl::Status CheckCommonOptions(RankExchange& exchange, const CheckpointerOptions& options) {
+  const std::string own = DescribeCommonOptions(options);
+  const absl::StatusOr<std::string> of_rank_0 = exchange.FromRank0("Open (rank 0's options)", absl::OkStatus(), own);
+  if (!of_rank_0.ok()) return of_rank_0.status();
+  if (*of_rank_0 == own) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("options that must be the same on all ranks differ: {}; rank 0 has: {}", own, *of_rank_0));
+}
+
+}  // namespace
 
 absl::Status AsyncCheckpointer::Impl::OpenRanks(storage::StoreOptions store_options) {
   exchange = std::make_unique<RankExchange>(options.ranks);
@@ -27,7 +51,8 @@ absl::Status AsyncCheckpointer::Impl::OpenRanks(storage::StoreOptions store_opti
       .warn = [this](std::string_view line) { listeners.Warn(line); },
   };
   if (absl::Status status = exchange->Agree("Open (the options)", absl::OkStatus()); !status.ok()) return status;
-  absl::Status own;
+  absl::Status own = CheckCommonOptions(*exchange, options);
+  if (absl::Status status = exchange->Agree("Open (the common options)", own); !status.ok()) return status;
   std::string held;
   if (exchange->is_coordinator()) {
     own = Guarded("Open", [&]() -> absl::Status {
@@ -109,10 +134,12 @@ absl::StatusOr<RestoreReport> AsyncCheckpointer::Impl::RestoreRanks(const StepSe
   // What another rank's state has.
   restore.allow_unexpected = true;
   if (exchange->is_coordinator()) {
+    // What the other ranks' evaluators say is recorded when they come here.
+    if (absl::Status status = exchange->Agree("Restore", absl::OkStatus()); !status.ok()) return status;
     return EndRestore(*exchange, Guarded("Restore", [&] { return RestoreSelected(step, state, restore); }));
   }
   if (restore.healthy_only || step.kind() == StepSelector::Kind::kLatestHealthy) {
-    // Rank 0 hears of what this rank's evaluators say once it is recorded.
+    // Rank 0 waits for what this rank's evaluators say.
     const absl::Status recorded = Guarded("Restore", [&] {
       AwaitVerdicts(restore.evaluations_timeout);
       return housekeeper->Flush();
@@ -121,6 +148,7 @@ absl::StatusOr<RestoreReport> AsyncCheckpointer::Impl::RestoreRanks(const StepSe
       listeners.Warn(fmt::format("verdicts of this rank may be missing: {}", std::string(recorded.message())));
     }
   }
+  if (absl::Status status = exchange->Agree("Restore", absl::OkStatus()); !status.ok()) return status;
   const RestoreSource source = {files, store->layout(), store->id(), read_options, {}};
   absl::StatusOr<RestoreReport> report = FollowRestore(
       *exchange, [&](const storage::StepRecord& record) { return RestoreAttempt(source, record, state, restore); });

@@ -81,7 +81,7 @@ inline constexpr char kSaveRunsPayload[] = "tidemark/save-runs";
 //   ShouldSave     rank 0 decides if a rule depends on the time or on a function; then all ranks must call it.
 //   Restore        entries that this rank's state lacks are left out. If another rank's state does not fit, or its
 //                  shards are damaged, tensors and values of this rank's state may have been set by then.
-//   AddCompanion   kUnimplemented.
+//   AddCompanion   kUnimplemented; so is AddEvaluator with WhenLagging::kQueue, but on rank 0.
 //   Delete, Tidy, RetentionPlan    kFailedPrecondition but on rank 0, whose retention is that of the store.
 //
 // A forked child must not use it: every function is kFailedPrecondition there, ShouldSave is false and statistics() are

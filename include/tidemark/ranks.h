@@ -42,10 +42,10 @@ class RankKeys {
   virtual void Remove(const std::string& key) = 0;
 };
 
-// An all-gather over such a store: rank 0 collects what each rank has set, and sets all of it under one key. A rank
-// that does not come within `timeout` makes the call of every rank kDeadlineExceeded, whose message names it. `keys` is
-// not null, and is used by no other thread during a call. `prefix`: of the keys; another one for each start of the job,
-// since keys of an earlier start may still be there.
+// An all-gather over such a store: rank 0 collects what each rank has set, and sets all of it under one key. A rank that
+// comes more than `timeout` after rank 0 makes the call kDeadlineExceeded on all ranks that have come, and the message
+// names it; rank 0 itself is waited for twice as long. `keys` is not null, and no other thread uses it during a call.
+// `prefix`: of the keys; another one for each start of the job, since keys of an earlier start may still be there.
 AllGather GatherOverKeys(std::shared_ptr<RankKeys> keys, std::string prefix, int32_t rank, int32_t world_size,
                          absl::Duration timeout = absl::Minutes(10));
 

@@ -32,7 +32,7 @@ constexpr absl::Duration kLongestPause = absl::Milliseconds(20);
 // A message that names more ranks is not read.
 constexpr size_t kNamedRanksMax = 20;
 
-// How much longer than rank 0 the others wait, for rank 0 says who did not come.
+// How much longer than rank 0 the others wait, for rank 0 says who did not come. They wait for rank 0 itself, too.
 constexpr absl::Duration kMargin = absl::Seconds(5);
 
 // What rank 0 sets for all: why it has failed, or what each rank gave.
@@ -111,7 +111,8 @@ class Gatherer {
   // Of the others.
   absl::StatusOr<std::vector<std::string>> Await(const std::string& own) {
     if (absl::Status set = keys_->Set(KeyOf(round_, rank_), own); !set.ok()) return set;
-    const Deadline deadline = Deadline::After(timeout_ + kMargin);
+    const absl::Duration timeout = 2 * timeout_ + kMargin;
+    const Deadline deadline = Deadline::After(timeout);
     absl::Duration pause = kFirstPause;
     for (;;) {
       const absl::StatusOr<std::optional<std::string>> found = keys_->Find(KeyOfAll(round_));
@@ -119,7 +120,7 @@ class Gatherer {
       if (found->has_value()) return DecodeGathered(**found);
       if (deadline.left() <= absl::ZeroDuration()) {
         return absl::DeadlineExceededError(
-            fmt::format("rank 0 did not answer within {}", absl::FormatDuration(timeout_ + kMargin)));
+            fmt::format("rank 0 did not answer within {}", absl::FormatDuration(timeout)));
       }
       Pause(pause);
     }

@@ -56,6 +56,8 @@ absl::StatusOr<std::unique_ptr<Store>> Store::Join(FileSystem& files, StoreOptio
 }
 
 absl::Status Store::InitializeJoined(const HeldStore& held) {
+  // Rank 0 may have made it just now.
+  storage::LookAfresh(files_, fmt::format("{}/.look-{}", layout_.directory(), ToHex(RandomBytes16())));
   const absl::StatusOr<StoreId> id = ReadStoreIdentity(files_, layout_);
   if (!id.ok()) return id.status();
   if (*id != held.id) {
@@ -68,6 +70,7 @@ absl::Status Store::InitializeJoined(const HeldStore& held) {
       StoreJournal::Open(files_, layout_, id_, {.warn = options_.warn});
   if (!journal.ok()) return journal.status();
   journal_ = *std::move(journal);
+  if (absl::Status looked = journal_->LookAfresh().status(); !looked.ok()) return looked;
   if (journal_->applied().number < held.place.number) {
     return absl::OutOfRangeError(fmt::format(
         "the journal of {} ends at entry {}, and rank 0 has seen entry {}: the directory is another one, or its file "

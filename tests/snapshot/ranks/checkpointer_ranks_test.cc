@@ -345,6 +345,43 @@ TEST_F(CheckpointerRanksTest, OtherRanksReportAndPinAndLeaveTheRestToRank0) {
   EXPECT_THAT(job.rank_at(1).RetentionPlan(), refused);
 }
 
+// Rank 0 has no evaluator, and waits for that of rank 1.
+TEST_F(CheckpointerRanksTest, AnUnhealthyStepOfOneRankIsPassedOverByAll) {
+  TrainerRanks job(store_, 3);
+  ASSERT_THAT(job.Open(), Each(IsOk()));
+  absl::Notification restoring;
+  EvaluatorOptions options;
+  options.name = "monitor.1";
+  const auto evaluator = [&](const Snapshot& snapshot) -> absl::StatusOr<Verdict> {
+    if (snapshot.step() == 20) restoring.WaitForNotification();
+    return Verdict({}, snapshot.step() == 20 ? "the loss is NaN" : "");
+  };
+  ASSERT_THAT(job.rank_at(1).AddEvaluator(options, evaluator), IsOk());
+  ASSERT_THAT(job.Save(10), Each(IsOk()));
+  ASSERT_THAT(job.rank_at(1).WaitUntilEvaluated(), IsOk());
+  ASSERT_THAT(job.Save(20), Each(IsOk()));
+  std::thread later([&] {
+    absl::SleepFor(absl::Milliseconds(200));
+    restoring.Notify();
+  });
+  const auto restored = job.Restore({.healthy_only = true});
+  later.join();
+  EXPECT_THAT(restored, Each(IsOk()));
+  EXPECT_TRUE(job.AllAreAt(10));
+}
+
+TEST_F(CheckpointerRanksTest, OnlyRank0KeepsStepsUntilTheyAreEvaluated) {
+  TrainerRanks job(store_, 2);
+  ASSERT_THAT(job.Open(), Each(IsOk()));
+  EvaluatorOptions options;
+  options.name = "validation";
+  options.when_lagging = WhenLagging::kQueue;
+  const auto evaluator = [](const Snapshot&) { return absl::StatusOr<Verdict>(Verdict()); };
+  EXPECT_THAT(job.rank_at(1).AddEvaluator(options, evaluator),
+              StatusIs(StatusCode::kUnimplemented, HasSubstr("only rank 0")));
+  EXPECT_THAT(job.rank_at(0).AddEvaluator(options, evaluator), IsOk());
+}
+
 TEST_F(CheckpointerRanksTest, RetentionIsRank0s) {
   TrainerRanks job(store_, 2);
   job.ChangeOptions([](int32_t, CheckpointerOptions& options) { options.retention.max_to_keep = 1; });

@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "snapshot/stopwatch.h"
 #include "tests/snapshot/ranks/trainer_ranks.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
@@ -75,6 +76,19 @@ TEST_F(RanksOpeningTest, OptionsOfOneRankThatCannotBeAreAnErrorOfAll) {
     if (rank == 2) options.save_interval_steps = -1;
   });
   EXPECT_THAT(job.Open(), Each(StatusIs(StatusCode::kInvalidArgument, HasSubstr("save_interval_steps is -1"))));
+  job.ChangeOptions([](int32_t rank, CheckpointerOptions& options) {
+    if (rank == 1) options.ranks.outcome_margin = absl::InfiniteDuration();
+  });
+  EXPECT_THAT(job.Open(), Each(StatusIs(StatusCode::kInvalidArgument, HasSubstr("ranks.outcome_margin is inf"))));
+  job.ChangeOptions([](int32_t, CheckpointerOptions& options) { options.save_timeout = absl::Minutes(11); });
+  EXPECT_THAT(job.Open(), Each(StatusIs(StatusCode::kInvalidArgument, HasSubstr("save_timeout is 11m"))));
+  // Each may be, and together they may not.
+  job.ChangeOptions([](int32_t rank, CheckpointerOptions& options) {
+    if (rank == 0) options.save_when = [](const SaveQuestion&) { return true; };
+  });
+  EXPECT_THAT(job.Open(), Each(StatusIs(StatusCode::kInvalidArgument,
+                                        AllOf(HasSubstr("rank 1: options that must be the same on all ranks differ"),
+                                              HasSubstr("save_when null; rank 0 has"), HasSubstr("save_when set")))));
   // Which rank 0 alone finds, behind the opening of the store.
   job.ChangeOptions([](int32_t, CheckpointerOptions& options) { options.retention.keep_best = {{.metric = "x"}}; });
   EXPECT_THAT(job.Open(), Each(StatusIs(StatusCode::kInvalidArgument, HasSubstr("rank 0"))));
@@ -159,7 +173,9 @@ TEST_F(RanksOpeningTest, ARankThatDoesNotSaveFailsTheSaveAtTheDeadline) {
     options.ranks.outcome_margin = absl::Seconds(5);
   });
   ASSERT_THAT(job.Open(), Each(IsOk()));
+  const Stopwatch watch;
   const auto told = OnEachRank(3, [&](int32_t rank) { return rank == 2 ? absl::OkStatus() : job.SaveOne(rank, 10); });
+  EXPECT_GE(watch.elapsed(), absl::Seconds(1));
   for (const int32_t rank : {0, 1}) {
     EXPECT_THAT(told[static_cast<size_t>(rank)], StatusIs(StatusCode::kAborted, HasSubstr("rank 2")));
   }
