@@ -395,13 +395,22 @@ class RandomRun {
     const int64_t lost = Draw(0, 5);
     if (lost == 0) std::filesystem::remove_all(directory_ + "/store/index");
     if (lost == 1) std::filesystem::remove_all(directory_ + "/store/journal");
-    if (lost == 2) {
+    if (lost == 2 && !HasFilesOfDeletedSteps()) {
       LoseJournalAndIndex(directory_ + "/store");
       ForgetAllButShards();
     }
     Open();
     if (checkpointer_ == nullptr) return;
     Settle({SaidOfEarlierSteps()});
+  }
+
+  // Which other steps refer to. Without journal and index such a step is there again.
+  bool HasFilesOfDeletedSteps() const {
+    for (const auto& folder : std::filesystem::directory_iterator(directory_ + "/store/steps")) {
+      const auto step = model_.find(std::stoll(folder.path().filename().string()));
+      if (step != model_.end() && step->second.deleted) return true;
+    }
+    return false;
   }
 
   void ForgetAllButShards() {
