@@ -88,7 +88,7 @@ absl::Status AsyncCheckpointer::Impl::OpenRanks(storage::StoreOptions store_opti
 // Reads the shards' indices. A job of many ranks does that only when the step has other entries or sizes than the one
 // that was checked last.
 absl::Status AsyncCheckpointer::Impl::CheckJoined(const storage::StepRecord& record) {
-  constexpr uint32_t kCheckedEachTime = 64;  // some 10 ms on a local disk
+  constexpr uint32_t kCheckedEachTime = 64;
   const std::pair<uint64_t, uint64_t> size(record.info.entry_count, record.info.logical_bytes);
   if (checked_size == size && record.info.world_size > kCheckedEachTime) return absl::OkStatus();
   const auto id = storage::FromHex(record.info.attempt);
@@ -97,6 +97,7 @@ absl::Status AsyncCheckpointer::Impl::CheckJoined(const storage::StepRecord& rec
       storage::ReadAttempt(files, store->layout(), store->id(), {record.info.step, storage::AttemptId{*id}});
   if (absl::IsDataLoss(attempt.status()) || absl::IsNotFound(attempt.status())) return attempt.status();
   if (!attempt.ok()) {
+    checked_size = size;  // there is one warning
     // Each rank has said that its shard is whole. That this process cannot look is no reason to lose the step.
     listeners.Warn(fmt::format("step {} is committed, and it was not checked whether the shards of all ranks fit: {}",
                                record.info.step, std::string(attempt.status().message())));

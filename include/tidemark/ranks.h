@@ -27,8 +27,8 @@ namespace tidemark {
 // evaluators (RestoreOptions::evaluations_timeout), or read its part of a step. Open or the restore then returns that
 // error. After an error it is not called again.
 //
-// Most calls have less than 1 KB for each rank. In a restore rank 0 gives the record of a step: 30 bytes for each rank,
-// and the metadata, metrics and evaluations of the step.
+// Most texts are short. In a restore rank 0 gives the record of a step, with an item for each rank that saved it, and
+// with the step's metadata, metrics and evaluations.
 using AllGather = std::function<absl::StatusOr<std::vector<std::string>>(const std::string& bytes)>;
 
 // A store of keys and values that all ranks reach. Every function returns without waiting for another rank.
@@ -42,10 +42,11 @@ class RankKeys {
   virtual void Remove(const std::string& key) = 0;
 };
 
-// An all-gather over such a store: rank 0 collects what each rank has set, and sets all of it under one key. A rank that
-// comes more than `timeout` after rank 0 makes the call kDeadlineExceeded on all ranks that have come, and the message
-// names it; rank 0 itself is waited for twice as long. `keys` is not null, and no other thread uses it during a call.
-// `prefix`: of the keys; another one for each start of the job, since keys of an earlier start may still be there.
+// An all-gather over such a store: rank 0 collects what each rank has set, and sets all of it under one key. A rank
+// that comes more than `timeout` after rank 0 makes the call kDeadlineExceeded on all ranks that have come, and the
+// message names it; rank 0 itself is waited for twice as long. `keys` is not null, and no other thread uses it during a
+// call. `prefix`: of the keys; another one for each start of the job, since keys of an earlier start may still be
+// there.
 AllGather GatherOverKeys(std::shared_ptr<RankKeys> keys, std::string prefix, int32_t rank, int32_t world_size,
                          absl::Duration timeout = absl::Minutes(10));
 

@@ -1,7 +1,6 @@
 // AsyncCheckpointer in a job of several ranks: they save, restore and fail together.
 
 #include <atomic>
-#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <stdexcept>
@@ -259,6 +258,39 @@ TEST_F(CheckpointerRanksTest, DamageThatOneRankFindsMovesAllToAnOlderStep) {
   EXPECT_THAT(job.warnings(), HasSubstr("step 20 is passed over: rank 1"));
 }
 
+// Rank 0 has set a value from the damaged step, and the older step does not have it.
+TEST_F(CheckpointerRanksTest, AValueOfADamagedStepIsNotKeptInSilence) {
+  TrainerRanks job(store_, 2);
+  ASSERT_THAT(job.Open(), Each(IsOk()));
+  ASSERT_THAT(job.Save(10), Each(IsOk()));
+  int64_t later = 7;
+  job.trainer(0).state.AddValue("later", &later);
+  ASSERT_THAT(job.Save(20), Each(IsOk()));
+  DamageShard(job.rank_at(0), 20, 1, 2);
+  EXPECT_THAT(job.Restore({.allow_missing = true}),
+              Each(StatusIs(StatusCode::kDataLoss, AllOf(HasSubstr("hold parts of a newer"), HasSubstr("later")))));
+}
+
+// Other ranks do not come to it.
+TEST_F(CheckpointerRanksTest, ACallbackCannotRestore) {
+  TrainerRanks job(store_, 2);
+  ASSERT_THAT(job.Open(), Each(IsOk()));
+  absl::Status restored;
+  absl::Status discarded;
+  ASSERT_THAT(job.rank_at(1).AddEvaluator({.name = "monitor"},
+                                          [&](const Snapshot&) -> absl::StatusOr<Verdict> {
+                                            restored = job.rank_at(1).RestoreLatest(job.trainer(1).state).status();
+                                            discarded = job.rank_at(1).DiscardAfter(5, "a test").status();
+                                            return Verdict();
+                                          }),
+              IsOk());
+  ASSERT_THAT(job.Save(10), Each(IsOk()));
+  ASSERT_THAT(job.rank_at(1).WaitUntilEvaluated(), IsOk());
+  const auto refused = StatusIs(StatusCode::kFailedPrecondition, HasSubstr("called by a callback"));
+  EXPECT_THAT(restored, refused);
+  EXPECT_THAT(discarded, refused);
+}
+
 TEST_F(CheckpointerRanksTest, DamageThatRank0FindsIsMarked) {
   TrainerRanks job(store_, 2);
   ASSERT_THAT(job.Open(), Each(IsOk()));
@@ -311,7 +343,10 @@ TEST_F(CheckpointerRanksTest, StepsAreDiscardedOnAllRanks) {
   for (int32_t rank = 0; rank < 2; ++rank) EXPECT_FALSE(job.rank_at(rank).ShouldSave(20)) << rank;
   const auto discarded = OnEachRank(2, [&](int32_t rank) { return job.rank_at(rank).DiscardAfter(10, "a test"); });
   for (const auto& steps : discarded) EXPECT_THAT(*steps, ElementsAre(30, 20));
-  for (int32_t rank = 0; rank < 2; ++rank) EXPECT_TRUE(job.rank_at(rank).ShouldSave(20)) << rank;
+  for (int32_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(job.rank_at(rank).LatestStep()->step, 10) << rank;
+    EXPECT_TRUE(job.rank_at(rank).ShouldSave(20)) << rank;
+  }
   EXPECT_THAT(job.Save(20), Each(IsOk()));
 }
 
@@ -348,8 +383,16 @@ TEST_F(CheckpointerRanksTest, OtherRanksReportAndPinAndLeaveTheRestToRank0) {
 // Rank 0 has no evaluator, and waits for that of rank 1.
 TEST_F(CheckpointerRanksTest, AnUnhealthyStepOfOneRankIsPassedOverByAll) {
   TrainerRanks job(store_, 3);
+  std::atomic<bool> begins_restore = false;
+  absl::Notification restoring;  // rank 0 waits for the others
+  job.ChangeOptions([&](int32_t rank, CheckpointerOptions& options) {
+    if (rank != 0) return;
+    options.ranks.all_gather = [&, gather = options.ranks.all_gather](const std::string& bytes) {
+      if (begins_restore.exchange(false)) restoring.Notify();
+      return gather(bytes);
+    };
+  });
   ASSERT_THAT(job.Open(), Each(IsOk()));
-  absl::Notification restoring;
   EvaluatorOptions options;
   options.name = "monitor.1";
   const auto evaluator = [&](const Snapshot& snapshot) -> absl::StatusOr<Verdict> {
@@ -360,12 +403,8 @@ TEST_F(CheckpointerRanksTest, AnUnhealthyStepOfOneRankIsPassedOverByAll) {
   ASSERT_THAT(job.Save(10), Each(IsOk()));
   ASSERT_THAT(job.rank_at(1).WaitUntilEvaluated(), IsOk());
   ASSERT_THAT(job.Save(20), Each(IsOk()));
-  std::thread later([&] {
-    absl::SleepFor(absl::Milliseconds(200));
-    restoring.Notify();
-  });
+  begins_restore = true;
   const auto restored = job.Restore({.healthy_only = true});
-  later.join();
   EXPECT_THAT(restored, Each(IsOk()));
   EXPECT_TRUE(job.AllAreAt(10));
 }

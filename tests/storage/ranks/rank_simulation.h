@@ -1,6 +1,6 @@
 // A simulated job of 2 to 64 ranks, which saves two steps. Time is virtual. A seed decides how long each action takes
-// and what goes wrong. The ranks run the state machines of storage/ranks in a RankWorld. Each vote and each outcome is
-// encoded and decoded on its way.
+// and what goes wrong. The simulation calls the state machines of storage/ranks, and a RankWorld stands in for the
+// disk. It encodes each vote and each outcome, and gives the decoded copy to the rank that reads it.
 
 #ifndef TIDEMARK_TESTS_STORAGE_RANKS_RANK_SIMULATION_H_
 #define TIDEMARK_TESTS_STORAGE_RANKS_RANK_SIMULATION_H_
