@@ -409,6 +409,32 @@ TEST_F(CheckpointerRanksTest, AnUnhealthyStepOfOneRankIsPassedOverByAll) {
   EXPECT_TRUE(job.AllAreAt(10));
 }
 
+// Rank 1 alone knows the verdict at first, so it would save the step, and the others would not.
+TEST_F(CheckpointerRanksTest, AnUnhealthyStepIsReplacedOnlyIfAllAreAskedTo) {
+  TrainerRanks job(store_, 2);
+  ASSERT_THAT(job.Open(), Each(IsOk()));
+  const auto evaluator = [](const Snapshot&) -> absl::StatusOr<Verdict> { return Verdict({}, "the loss is NaN"); };
+  ASSERT_THAT(job.rank_at(1).AddEvaluator({.name = "monitor"}, evaluator), IsOk());
+  ASSERT_THAT(job.Save(10), Each(IsOk()));
+  ASSERT_THAT(job.rank_at(1).WaitUntilEvaluated(), IsOk());
+  for (int32_t rank = 0; rank < 2; ++rank) EXPECT_FALSE(job.rank_at(rank).ShouldSave(10)) << rank;
+  EXPECT_THAT(OnEachRank(2, [&](int32_t rank) { return job.SaveOne(rank, 10, {.overwrite = true}); }), Each(IsOk()));
+}
+
+TEST_F(CheckpointerRanksTest, BoxesThatShareMemoryAreOneBox) {
+  TrainerRanks job(store_, 2);
+  ASSERT_THAT(job.Open(), Each(IsOk()));
+  ASSERT_THAT(job.Save(10), Each(IsOk()));
+  auto reader = StoreReader::Open(store_);
+  ASSERT_THAT(reader, IsOk());
+  State state;
+  std::vector<float> rows(2 * 5);
+  state.AddBox("weight", Dtype::kFloat32, {12, 5}, {0, 0}, {2, 5}, rows.data());
+  state.AddBox("weight", Dtype::kFloat32, {12, 5}, {4, 0}, {2, 5}, rows.data());
+  EXPECT_THAT((*reader)->RestoreLatest(state, {.allow_unexpected = true}),
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("tied")));
+}
+
 TEST_F(CheckpointerRanksTest, OnlyRank0KeepsStepsUntilTheyAreEvaluated) {
   TrainerRanks job(store_, 2);
   ASSERT_THAT(job.Open(), Each(IsOk()));
