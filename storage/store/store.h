@@ -81,7 +81,6 @@ class Store final : public AttemptSink {
 
   // Whether this process holds the store: Open has opened it, and not Join.
   bool is_holder() const { return lock_ != nullptr; }
-  absl::Status CheckIsHolder() const;
 
   const StoreLayout& layout() const { return layout_; }
   const StoreId& id() const { return id_; }
@@ -174,6 +173,7 @@ class Store final : public AttemptSink {
   absl::StatusOr<bool> HasLostItsJournal() const;
   absl::Status SweepBefore(uint64_t epoch, const std::set<AttemptId>& in_use);
   absl::Status OfAnotherHolder(const absl::Status& status) const;
+  absl::Status CheckIsHolder() const;
   absl::StatusOr<bool> WasCommitted(const StepFolder& folder) const;
   void RemoveFailedCommits();
   void RemoveReplaced(const WarnLater& later) ABSL_LOCKS_EXCLUDED(deletions_mutex_);

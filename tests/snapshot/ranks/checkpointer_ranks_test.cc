@@ -15,9 +15,9 @@
 #include "storage/bytes/ids.h"
 #include "storage/shard/shard_reader.h"
 #include "storage/store/store_layout.h"
+#include "tests/snapshot/other_process.h"
 #include "tests/snapshot/ranks/trainer_ranks.h"
 #include "tests/storage/io/status_matchers.h"
-#include "tests/storage/io/test_directory.h"
 #include "tidemark/store_reader.h"
 
 namespace tidemark {
@@ -26,14 +26,13 @@ namespace {
 using absl::StatusCode;
 using storage::IsOk;
 using storage::StatusIs;
-using storage::TestDirectory;
 using testing::AllOf;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-class CheckpointerRanksTest : public testing::Test {
+class CheckpointerRanksTest : public TrainerRanksTest {
  protected:
   // Changes the first chunk of the rank's shard of the step, which only those read that want it.
   void DamageShard(AsyncCheckpointer& checkpointer, int64_t step, uint32_t rank, uint32_t world_size) {
@@ -53,9 +52,6 @@ class CheckpointerRanksTest : public testing::Test {
     shard.write("damaged", 7);
     ASSERT_TRUE(shard.flush());
   }
-
-  TestDirectory directory_;
-  const std::string store_ = directory_ / "store";
 };
 
 TEST_F(CheckpointerRanksTest, SaveOneStepAndRestoreItWithAnyNumberOfRanks) {
@@ -419,6 +415,19 @@ TEST_F(CheckpointerRanksTest, AnUnhealthyStepIsReplacedOnlyIfAllAreAskedTo) {
   ASSERT_THAT(job.rank_at(1).WaitUntilEvaluated(), IsOk());
   for (int32_t rank = 0; rank < 2; ++rank) EXPECT_FALSE(job.rank_at(rank).ShouldSave(10)) << rank;
   EXPECT_THAT(OnEachRank(2, [&](int32_t rank) { return job.SaveOne(rank, 10, {.overwrite = true}); }), Each(IsOk()));
+}
+
+TEST_F(CheckpointerRanksTest, RequestsAreCarriedOutByRank0) {
+  TrainerRanks job(store_, 2);
+  ASSERT_THAT(job.Open(), Each(IsOk()));
+  for (const int64_t step : {10, 20}) ASSERT_THAT(job.Save(step), Each(IsOk()));
+  const OtherProcess person(store_);
+  ASSERT_THAT(person.AskToDelete(10, "a test"), IsOk());
+  ASSERT_THAT(job.rank_at(1).WaitUntilEvaluated(), IsOk());
+  EXPECT_EQ(person.OpenRequests(), 1u);
+  ASSERT_THAT(job.rank_at(0).Tidy(), IsOk());
+  EXPECT_EQ(person.OpenRequests(), 0u);
+  EXPECT_THAT(job.warnings(), IsEmpty());
 }
 
 TEST_F(CheckpointerRanksTest, BoxesThatShareMemoryAreOneBox) {

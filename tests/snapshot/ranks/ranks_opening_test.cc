@@ -11,7 +11,6 @@
 #include "snapshot/stopwatch.h"
 #include "tests/snapshot/ranks/trainer_ranks.h"
 #include "tests/storage/io/status_matchers.h"
-#include "tests/storage/io/test_directory.h"
 
 namespace tidemark {
 namespace {
@@ -19,17 +18,12 @@ namespace {
 using absl::StatusCode;
 using storage::IsOk;
 using storage::StatusIs;
-using storage::TestDirectory;
 using testing::AllOf;
 using testing::Each;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-class RanksOpeningTest : public testing::Test {
- protected:
-  TestDirectory directory_;
-  const std::string store_ = directory_ / "store";
-};
+using RanksOpeningTest = TrainerRanksTest;
 
 TEST_F(RanksOpeningTest, RanksThatDisagreeAboutTheWorldCannotOpen) {
   TrainerRanks job(store_, 2);

@@ -19,9 +19,11 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "fmt/format.h"
+#include "gtest/gtest.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
 #include "tests/snapshot/observers.h"
 #include "tests/storage/io/failing_file_system.h"
+#include "tests/storage/io/test_directory.h"
 #include "tidemark/async_checkpointer.h"
 
 namespace tidemark {
@@ -193,6 +195,13 @@ class TrainerRanks {
   std::vector<std::unique_ptr<RankTrainer>> trainers_;
   std::unique_ptr<ThreadGather> gather_;
   std::vector<std::unique_ptr<AsyncCheckpointer>> checkpointers_;
+};
+
+// With a directory for the store.
+class TrainerRanksTest : public testing::Test {
+ protected:
+  storage::TestDirectory directory_;
+  const std::string store_ = directory_ / "store";
 };
 
 }  // namespace tidemark
