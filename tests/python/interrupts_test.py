@@ -305,10 +305,13 @@ def keyboard():
                     return
                 time.sleep(0)
 
+        # So the watcher runs only while the main thread has given the lock up. A thread that waits for the lock already asks
+        # for it after the old interval, in the midst of the package's Python: time for that to have happened.
+        sys.setswitchinterval(1000)
+        time.sleep(0.05)
         watcher = threading.Thread(target=watch)
         watcher.start()
         began.wait()
-        sys.setswitchinterval(1000)  # so the watcher runs only while the main thread has given the lock up
         try:
             return function(*arguments)
         except KeyboardInterrupt:
