@@ -173,6 +173,7 @@ absl::Status AsyncCheckpointer::WaitUntilStaged(std::string_view entry) {
     if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
     if (impl_->last_plan == nullptr) return absl::NotFoundError("nothing has been saved yet");
     const int64_t index = impl_->last_plan->Find(entry);
+    if (index < 0 && impl_->last_part != nullptr && impl_->last_part->LeavesOut(entry)) return absl::OkStatus();
     if (index < 0) return absl::NotFoundError(fmt::format("the last save has no entry '{}'", entry));
     if (impl_->last_staged.ready()) return impl_->last_staged.Wait();
     const StagingPlan::Placement& place = impl_->last_plan->placements()[static_cast<size_t>(index)];
@@ -184,7 +185,8 @@ absl::Status AsyncCheckpointer::Prepare(State& state) {
   return Guarded("Prepare", [&]() -> absl::Status {
     if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
     impl_->WaitUntilTensorsAreRead();
-    return impl_->stager.Prepare(state);
+    const std::shared_ptr<PartOfState> part = impl_->PartToStage(state);
+    return impl_->stager.Prepare(part == nullptr ? state : *part);
   });
 }
 

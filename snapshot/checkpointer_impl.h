@@ -27,6 +27,7 @@
 #include "snapshot/machine.h"
 #include "snapshot/open_saves.h"
 #include "snapshot/owner_process.h"
+#include "snapshot/ranks/part_of_state.h"
 #include "snapshot/ranks/rank_exchange.h"
 #include "snapshot/restore/restore_walk.h"
 #include "snapshot/save_deadlines.h"
@@ -120,6 +121,13 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
 
   absl::Status StartStagingThread();
 
+  // What this rank saves of the state in a job whose ranks share entries; null in any other.
+  std::shared_ptr<PartOfState> PartOf(State& state);
+  // The same where a save copies no more than that; null: it copies the whole state.
+  std::shared_ptr<PartOfState> PartToStage(State& state);
+  // Tells the snapshot which entries other ranks write. `part`: what was staged; null: all of `state`.
+  void NoteSharedEntries(State& state, const std::shared_ptr<PartOfState>& part, StagedSnapshot& snapshot);
+
   // What Save returns where WhenFull keeps it from waiting for room.
   absl::StatusOr<SaveHandle> SkipSave(int64_t step, absl::Duration blocked, SaveHandle handle);
 
@@ -153,8 +161,10 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   // `*why_not` is set.
   absl::StatusOr<Image> TakeImage(State& state, const StagingPlan& plan, std::string* why_not);
 
-  // Copies the tensors on the staging thread; resolves when that is done. `check` may be null.
-  Future StageBehind(State& state, std::shared_ptr<OpenStaging> staging, std::shared_ptr<OverlapCheck> check);
+  // Copies the tensors on the staging thread, of `part` if it is not null; resolves when that is done. `check` may be
+  // null.
+  Future StageBehind(State& state, std::shared_ptr<PartOfState> part, std::shared_ptr<OpenStaging> staging,
+                     std::shared_ptr<OverlapCheck> check);
 
   // Brings a device's copies to the host on the staging thread.
   void DrainBehind(Image image, std::shared_ptr<OpenStaging> staging);
@@ -209,6 +219,7 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   // Owned by the trainer's thread.
   std::unique_ptr<RankExchange> exchange;  // null: a job of one process
   bool warned_of_lost_exchange = false;
+  bool warned_of_unused_patterns = false;
   bool closed = false;         // Close has been called
   bool close_ran_out = false;  // of time, when it was called last
   std::atomic<int64_t> save_interval_steps = 0;
@@ -218,6 +229,8 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   Future last_staged;
   std::shared_ptr<StagingProgress> last_progress;    // of the last save
   std::shared_ptr<const StagingPlan> last_plan;      // and where its entries are
+  std::shared_ptr<const PartOfState> last_part;      // and of what; null: the whole state
+  std::vector<std::shared_ptr<PartOfState>> parts;   // of the last few states that were saved, newest last
   std::shared_ptr<StagingProgress> last_overlapped;  // of the last save that read the State after Save returned
   Stager stager;
   // Made when everything that was given has been done; says when the store is released.

@@ -1,10 +1,12 @@
 // An AsyncCheckpointer in a job of several ranks: how they open the store, restore, and hear of what rank 0 has done.
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "fmt/format.h"
@@ -23,10 +25,10 @@ namespace {
 std::string DescribeCommonOptions(const CheckpointerOptions& options) {
   return fmt::format(
       "vote_timeout {}, outcome_margin {}, save_interval_steps {}, save_on_steps [{}], save_interval_seconds {}, "
-      "save_when {}",
+      "save_when {}, replicated [{}]",
       absl::FormatDuration(options.ranks.vote_timeout), absl::FormatDuration(options.ranks.outcome_margin),
       options.save_interval_steps, fmt::join(options.save_on_steps, ", "), options.save_interval_seconds,
-      options.save_when ? "set" : "null");
+      options.save_when ? "set" : "null", fmt::join(options.ranks.replicated, ", "));
 }
 
 absl::Status CheckCommonOptions(RankExchange& exchange, const CheckpointerOptions& options) {
@@ -115,6 +117,37 @@ absl::Status AsyncCheckpointer::Impl::CheckIsHolder() const {
   if (exchange == nullptr || exchange->is_coordinator()) return absl::OkStatus();
   return absl::FailedPreconditionError(
       fmt::format("rank {} does not hold the store; only rank 0 may do that", options.ranks.rank));
+}
+
+std::shared_ptr<PartOfState> AsyncCheckpointer::Impl::PartOf(State& state) {
+  if (exchange == nullptr || options.ranks.replicated.empty()) return nullptr;
+  constexpr size_t kPartsMax = 4;  // a trainer has one state, or a few that take turns
+  const auto found =
+      std::find_if(parts.begin(), parts.end(), [&](const auto& part) { return part->whole() == &state; });
+  if (found != parts.end()) {
+    std::rotate(found, found + 1, parts.end());
+    return parts.back();
+  }
+  if (parts.size() == kPartsMax) parts.erase(parts.begin());
+  parts.push_back(std::make_shared<PartOfState>(state, options.ranks));
+  return parts.back();
+}
+
+std::shared_ptr<PartOfState> AsyncCheckpointer::Impl::PartToStage(State& state) {
+  // An evaluator sees the whole state.
+  return stream->has_evaluators() ? nullptr : PartOf(state);
+}
+
+void AsyncCheckpointer::Impl::NoteSharedEntries(State& state, const std::shared_ptr<PartOfState>& part,
+                                                StagedSnapshot& snapshot) {
+  const std::shared_ptr<PartOfState> shared = PartOf(state);
+  if (shared == nullptr) return;
+  if (part == nullptr) shared->Look();
+  snapshot.set_shared(shared->structure(), part == nullptr ? shared->left_out() : std::vector<bool>());
+  const std::vector<std::string>& unused = shared->patterns_without_entry();
+  if (unused.empty() || std::exchange(warned_of_unused_patterns, true)) return;
+  listeners.Warn(fmt::format("RankOptions::replicated: no entry of step {} matches [{}]", snapshot.step(),
+                             fmt::join(unused, ", ")));
 }
 
 void AsyncCheckpointer::Impl::WarnOfLostExchange(const absl::Status& why) {

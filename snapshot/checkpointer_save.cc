@@ -60,8 +60,10 @@ absl::StatusOr<SaveHandle> AsyncCheckpointer::Impl::SaveHere(const Deadline* las
     if (absl::Status status = StartStagingThread(); !status.ok()) return status;
   }
   const auto held = std::make_shared<HeldTimes>();
+  const std::shared_ptr<PartOfState> part = PartToStage(state);
+  State& staged_state = part == nullptr ? state : *part;
   absl::StatusOr<std::unique_ptr<StagedSnapshot>> begun =
-      BeginSnapshot(step, state, request, created, std::move(phases), last_chance, held.get());
+      BeginSnapshot(step, staged_state, request, created, std::move(phases), last_chance, held.get());
   if (!begun.ok()) return begun.status();
   if (*begun == nullptr) return SkipSave(step, blocked.elapsed(), std::move(handle));
   handle.step_ = step;
@@ -69,10 +71,11 @@ absl::StatusOr<SaveHandle> AsyncCheckpointer::Impl::SaveHere(const Deadline* las
   const SavePhases::Time copy_begin = SavePhases::Now();
   std::shared_ptr<StagedSnapshot> snapshot = *std::move(begun);
   snapshot->set_staging(StagingName(wanted));
+  NoteSharedEntries(state, part, *snapshot);
   Image image;
   if (wanted == Staging::kOnDevice) {
     std::string why_not;
-    auto taken = TakeImage(state, snapshot->plan(), &why_not);
+    auto taken = TakeImage(staged_state, snapshot->plan(), &why_not);
     if (!taken.ok()) return taken.status();
     image = *std::move(taken);
     if (image.copies == nullptr) {
@@ -82,11 +85,12 @@ absl::StatusOr<SaveHandle> AsyncCheckpointer::Impl::SaveHere(const Deadline* las
   }
   std::shared_ptr<OverlapCheck> check;
   if (wanted == Staging::kOverlapped && options.tuning.check_overlapped_saves) {
-    auto read = Guarded("the reading of the state", [&] { return stager.ReadForCheck(state, *snapshot); });
+    auto read = Guarded("the reading of the state", [&] { return stager.ReadForCheck(staged_state, *snapshot); });
     if (!read.ok()) return read.status();
     check = *std::move(read);
   }
   last_plan = snapshot->shared_plan();
+  last_part = part;
   last_progress = snapshot->progress();
   handle.committed_ = snapshot->committed()->future();
   open_saves.Reserve();
@@ -105,11 +109,12 @@ absl::StatusOr<SaveHandle> AsyncCheckpointer::Impl::SaveHere(const Deadline* las
   };
   if (handle.staging_ == Staging::kOverlapped) {
     note_times(0);
-    handle.staged_ = StageBehind(state, staging, std::move(check));
+    handle.staged_ = StageBehind(state, part, staging, std::move(check));
   } else {
     const bool all = image.copies == nullptr;
     const absl::Status status = Guarded("the copying of the state", [&] {
-      return all ? stager.CopyTensors(state, staging->snapshot()) : stager.CopyHostTensors(state, staging->snapshot());
+      return all ? stager.CopyTensors(staged_state, staging->snapshot())
+                 : stager.CopyHostTensors(staged_state, staging->snapshot());
     });
     const StagingPlan& plan = staging->snapshot().plan();
     note_times(plan.host_bytes() + (all ? plan.device_bytes() : 0));
@@ -159,23 +164,25 @@ absl::StatusOr<AsyncCheckpointer::Impl::Image> AsyncCheckpointer::Impl::TakeImag
   return Image{.copies = *std::move(copies), .bytes = *bytes};
 }
 
-Future AsyncCheckpointer::Impl::StageBehind(State& state, std::shared_ptr<OpenStaging> staging,
-                                            std::shared_ptr<OverlapCheck> check) {
+Future AsyncCheckpointer::Impl::StageBehind(State& state, std::shared_ptr<PartOfState> part,
+                                            std::shared_ptr<OpenStaging> staging, std::shared_ptr<OverlapCheck> check) {
   auto staged = std::make_shared<Promise>();
   Future future = staged->future();
   last_overlapped = staging->snapshot().progress();
   state.NoteStaging(future);
-  staging_thread->Add([this, &state, staged, staging = std::move(staging), check = std::move(check)] {
-    const SavePhases::Time begin = SavePhases::Now();
-    StagedSnapshot& snapshot = staging->snapshot();
-    const absl::Status status =
-        Guarded("the copying of the state", [&] { return stager.CopyTensors(state, snapshot, check.get()); });
-    storage::BestEffort([&] {
-      snapshot.NoteCopied(kStagingLane, begin, snapshot.plan().host_bytes() + snapshot.plan().device_bytes());
-    });
-    staged->Set(status);
-    staging->End(status);
-  });
+  staging_thread->Add(
+      [this, &state, part = std::move(part), staged, staging = std::move(staging), check = std::move(check)] {
+        const SavePhases::Time begin = SavePhases::Now();
+        StagedSnapshot& snapshot = staging->snapshot();
+        const absl::Status status = Guarded("the copying of the state", [&] {
+          return stager.CopyTensors(part == nullptr ? state : *part, snapshot, check.get());
+        });
+        storage::BestEffort([&] {
+          snapshot.NoteCopied(kStagingLane, begin, snapshot.plan().host_bytes() + snapshot.plan().device_bytes());
+        });
+        staged->Set(status);
+        staging->End(status);
+      });
   return future;
 }
 

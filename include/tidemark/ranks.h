@@ -56,6 +56,14 @@ struct RankOptions {
   int32_t world_size = 1;
   AllGather all_gather = {};
 
+  // Patterns of names, with '*' and '?' as in RestoreOptions::only, of entries that are the same on all ranks: in a
+  // data-parallel job the model and the optimizer. Each of them is written by one rank. Tensors are spread over the
+  // ranks by their bytes, values are rank 0's; entries that no pattern matches, boxes, and what is tied to one of these
+  // are written by every rank that has them. A rank copies only what it writes, or all of its state while it has
+  // evaluators. A save is kAborted if such entries differ from rank to rank in name, kind, dtype or shape. Their bytes
+  // are not compared. The same on all ranks.
+  std::vector<std::string> replicated = {};
+
   // From the start of writing on: how long rank 0 waits until all ranks have written their shards, and how much longer
   // the others wait for what it decides. Then the save fails: kAborted, the step never will be committed; or kUnknown,
   // because rank 0 has not answered. Each rank counts from its own start. So if ranks begin a save further apart than

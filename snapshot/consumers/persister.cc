@@ -2,6 +2,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "fmt/format.h"
 #include "snapshot/guarded.h"
@@ -14,19 +15,29 @@ namespace {
 // The snapshot's bytes are where they will be, and are read when they are there.
 storage::ShardContents MakeContents(const StagedSnapshot& snapshot) {
   storage::ShardContents contents;
-  contents.wait_until_ready = [&snapshot](size_t entry, uint64_t end) {
-    const absl::Status status = snapshot.pending_save()->CheckDeadline();
-    return status.ok() ? snapshot.WaitFor(entry, end) : status;
-  };
+  const StagingPlan& plan = snapshot.plan();
+  std::vector<size_t> written;                             // by entry of the shard: its index in the snapshot
+  std::vector<int64_t> in_shard(plan.specs().size(), -1);  // and back
+  written.reserve(plan.specs().size());
+  for (size_t i = 0; i < plan.specs().size(); ++i) {
+    if (!snapshot.IsWrittenHere(i)) continue;
+    in_shard[i] = static_cast<int64_t>(written.size());
+    written.push_back(i);
+  }
   contents.memory = {snapshot.block().data(), snapshot.block().bytes()};
   contents.memory_lifetime = snapshot.block().memory().data;
   contents.properties = {{"staging", snapshot.staging()}, {"staging_memory", snapshot.block().memory().kind}};
-  const StagingPlan& plan = snapshot.plan();
-  contents.entries.reserve(plan.specs().size());
-  for (size_t i = 0; i < plan.specs().size(); ++i) {
-    contents.entries.push_back(
-        {.spec = snapshot.SpecOf(i), .bytes = snapshot.bytes(i), .alias_of = plan.placements()[i].alias_of});
+  contents.entries.reserve(written.size());
+  for (const size_t i : written) {
+    const int64_t alias_of = plan.placements()[i].alias_of;  // tied entries are written by the same rank
+    contents.entries.push_back({.spec = snapshot.SpecOf(i),
+                                .bytes = snapshot.bytes(i),
+                                .alias_of = alias_of < 0 ? -1 : in_shard[static_cast<size_t>(alias_of)]});
   }
+  contents.wait_until_ready = [&snapshot, written = std::move(written)](size_t entry, uint64_t end) {
+    const absl::Status status = snapshot.pending_save()->CheckDeadline();
+    return status.ok() ? snapshot.WaitFor(written[entry], end) : status;
+  };
   contents.created_unix_ns = absl::ToUnixNanos(snapshot.created());
   contents.blocked_ns = [&snapshot] {
     snapshot.progress()->WaitUntilEnded().IgnoreError();  // a state without bytes has nothing that was waited for
@@ -111,7 +122,7 @@ void Persister::Consume(std::shared_ptr<const StagedSnapshot> snapshot) {
 
 void Persister::Refused(int64_t step, absl::Time created, const absl::Status& why) {
   if (&attempts_ == &store_) return;
-  const absl::StatusOr<storage::ShardIdentity> identity = attempts_.BeginAttempt(step);
+  const absl::StatusOr<storage::ShardIdentity> identity = attempts_.BeginAttempt(step, {});
   if (identity.ok()) attempts_.AbandonAttempt(*identity, created, why).IgnoreError();
 }
 
@@ -120,7 +131,7 @@ absl::Status Persister::UpdateCompanions(const StagedSnapshot& snapshot) {
   if (companions_.empty() || !snapshot.progress()->WaitUntilEnded().ok()) return absl::OkStatus();
   const absl::Status status = companions_.Update(snapshot);
   if (status.ok()) return status;
-  absl::StatusOr<storage::ShardIdentity> identity = attempts_.BeginAttempt(snapshot.step());
+  absl::StatusOr<storage::ShardIdentity> identity = attempts_.BeginAttempt(snapshot.step(), snapshot.structure());
   if (identity.ok()) attempts_.AbandonAttempt(*identity, snapshot.created(), status).IgnoreError();
   return absl::Status(status.code(),
                       fmt::format("step {} was not committed: {}", snapshot.step(), std::string(status.message())));
@@ -149,7 +160,7 @@ absl::Status Persister::Persist(const StagedSnapshot& snapshot, SavePhases phase
 }
 
 absl::Status Persister::PersistOnce(const StagedSnapshot& snapshot, SavePhases phases, SaveOutcome& outcome) {
-  absl::StatusOr<storage::ShardIdentity> identity = attempts_.BeginAttempt(snapshot.step());
+  absl::StatusOr<storage::ShardIdentity> identity = attempts_.BeginAttempt(snapshot.step(), snapshot.structure());
   if (!identity.ok()) return identity.status();
   Written written;
   const absl::Status status =

@@ -54,6 +54,8 @@ class SnapshotStream {
   absl::Status AddEvaluator(EvaluatorOptions options, EvaluatorFunction function, EvaluatorHost host,
                             std::vector<EarlierStep> earlier = {});
 
+  bool has_evaluators() const { return !evaluators_.empty(); }
+
   // At the start of a save, before it asks for memory or copies anything: waits for the evaluators that hold up the
   // trainer when they lag. Returns how long it waited.
   absl::Duration AwaitEvaluators(int64_t step, bool persist);

@@ -20,6 +20,7 @@
 #include "snapshot/staging/staging_plan.h"
 #include "snapshot/staging/staging_progress.h"
 #include "snapshot/stopwatch.h"
+#include "storage/bytes/ids.h"
 #include "tidemark/future.h"
 #include "tidemark/snapshot.h"
 
@@ -72,6 +73,9 @@ class StagedSnapshot final : public Snapshot {
   // How it is staged: "blocking", "overlapped", "on_device", or "blocking: " and why it is not on the device.
   const std::string& staging() const { return staging_; }
 
+  const storage::Digest128& structure() const { return structure_; }
+  bool IsWrittenHere(size_t index) const { return written_elsewhere_.empty() || !written_elsewhere_[index]; }
+
   // How long Save held the trainer. Known when staging has ended.
   absl::Duration blocked() const { return held_.total; }
   const HeldTimes& held() const { return held_; }
@@ -95,6 +99,12 @@ class StagedSnapshot final : public Snapshot {
   // For whoever stages. Before it is published.
   void set_staging(std::string staging) { staging_ = std::move(staging); }
   void set_phases(SavePhases phases) { phases_ = std::move(phases); }
+  // Of a job of several ranks: what they share (RankPart::structure), and by entry whether another rank writes it, if
+  // any is such.
+  void set_shared(const storage::Digest128& structure, std::vector<bool> written_elsewhere) {
+    structure_ = structure;
+    written_elsewhere_ = std::move(written_elsewhere);
+  }
   void set_published(SavePhases::Time time) { published_ = time; }
   // So many bytes of tensors have been copied since `begin`. Before progress() ends.
   void NoteCopied(std::string_view lane, SavePhases::Time begin, uint64_t bytes) {
@@ -132,6 +142,8 @@ class StagedSnapshot final : public Snapshot {
   SavePhases phases_;
   SavePhases::Time published_;
   std::string staging_;
+  storage::Digest128 structure_;
+  std::vector<bool> written_elsewhere_;
 };
 
 }  // namespace tidemark

@@ -10,21 +10,6 @@ namespace {
 
 constexpr size_t kRanksNamed = 8;  // in a message
 
-// What two ranks must have alike and have not; empty: they agree.
-std::string Disagreement(const RankPart& own, const RankPart& other) {
-  if (other.world_size != own.world_size) {
-    return fmt::format("rank {} is one of {} ranks, rank {} one of {}", other.rank, other.world_size, own.rank,
-                       own.world_size);
-  }
-  if (other.structure != own.structure) {
-    return fmt::format(
-        "rank {} and rank {} disagree in options, or in names, dtypes or global shapes of entries that "
-        "they share",
-        other.rank, own.rank);
-  }
-  return "";
-}
-
 }  // namespace
 
 Coordinator::Step Coordinator::Hear(const RankVote& vote) {
@@ -34,10 +19,18 @@ Coordinator::Step Coordinator::Hear(const RankVote& vote) {
     if (vote.part.rank < elsewhere_.size()) elsewhere_[vote.part.rank] = vote.part.step;
     return step_;
   }
-  if (std::string disagreement = Disagreement(part_, vote.part); !disagreement.empty()) {
-    return Abort(std::move(disagreement));
+  if (vote.part.world_size != part_.world_size) {
+    return Abort(fmt::format("rank {} is one of {} ranks, rank {} one of {}", vote.part.rank, vote.part.world_size,
+                             part_.rank, part_.world_size));
   }
+  // A rank that could not begin its save knows no structure.
   if (!vote.yes) return Abort(fmt::format("rank {}: {}", vote.part.rank, vote.reason));
+  if (vote.part.structure != part_.structure) {
+    return Abort(
+        fmt::format("rank {} and rank {} differ in names, kinds, dtypes or shapes of entries that are the same "
+                    "on all ranks (RankOptions::replicated)",
+                    vote.part.rank, part_.rank));
+  }
   votes_[vote.part.rank] = vote;
   const bool complete = std::all_of(votes_.begin(), votes_.end(), [](const auto& known) { return known.has_value(); });
   return step_ = complete ? Step::kAppend : Step::kCollect;

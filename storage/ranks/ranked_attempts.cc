@@ -91,7 +91,7 @@ absl::StatusOr<std::unique_ptr<RankedAttempts>> RankedAttempts::OpenParticipant(
   return attempts;
 }
 
-absl::StatusOr<ShardIdentity> RankedAttempts::BeginAttempt(int64_t step) {
+absl::StatusOr<ShardIdentity> RankedAttempts::BeginAttempt(int64_t step, const Digest128& structure) {
   if (open_) {
     return absl::FailedPreconditionError(
         fmt::format("step {} is saved before the save of step {} has ended", step, open_->identity.step));
@@ -112,7 +112,7 @@ absl::StatusOr<ShardIdentity> RankedAttempts::BeginAttempt(int64_t step) {
                            .step = step,
                            .rank = options_.rank,
                            .world_size = options_.world_size,
-                           .structure = options_.structure},
+                           .structure = structure},
                   .identity = {.store = held_.id,
                                .step = step,
                                .attempt = id,

@@ -32,8 +32,6 @@ namespace tidemark::storage {
 struct RankedAttemptsOptions {
   uint32_t rank = 0;
   uint32_t world_size = 1;
-  // Of what must be the same on all ranks; RankPart::structure.
-  Digest128 structure;
   // From BeginAttempt on: when the coordinator gives up waiting for votes, and how much longer than that the others
   // wait for the outcome. Each rank counts from its own call, so the margin must be more than the ranks are apart.
   absl::Duration vote_timeout = absl::Minutes(10);
@@ -65,7 +63,7 @@ class RankedAttempts final : public AttemptSink {
   // - kAborted: this rank can have no part in it, and the others are told so.
   // - kFailedPrecondition: the attempt before has not ended; or the store was moved or replaced.
   // - kInvalidArgument: the step is beyond kRankedStepMax, or was saved too often in this session.
-  absl::StatusOr<ShardIdentity> BeginAttempt(int64_t step) override;
+  absl::StatusOr<ShardIdentity> BeginAttempt(int64_t step, const Digest128& structure = {}) override;
   static constexpr int64_t kRankedStepMax = (int64_t{1} << 47) - 2;
 
   // `record` has this rank's shard, whose bytes are synced. Syncs its folders, votes, and waits for the outcome. When

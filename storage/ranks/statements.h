@@ -33,8 +33,8 @@ struct RankPart {
   int64_t step = 0;
   uint32_t rank = 0;  // < world_size
   uint32_t world_size = 1;
-  // XXH3-128 of what must be the same on all ranks: the options, and names, dtypes and global shapes of what they
-  // share.
+  // XXH3-128 of the names, kinds, dtypes and shapes of the entries that are the same on all ranks, each of which one
+  // rank writes. Of a vote that is a no it does not count.
   Digest128 structure;
 
   friend bool operator==(const RankPart&, const RankPart&) = default;

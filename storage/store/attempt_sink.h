@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "storage/bytes/ids.h"
 #include "storage/records/manifest_records.h"
 #include "storage/shard/shard_format.h"
 
@@ -19,8 +20,9 @@ class AttemptSink {
  public:
   virtual ~AttemptSink() = default;
 
-  // Makes the folder of a new attempt at the step, or finds that another rank has made it.
-  virtual absl::StatusOr<ShardIdentity> BeginAttempt(int64_t step) = 0;
+  // Makes the folder of a new attempt at the step, or finds that another rank has made it. `structure`: of what must be
+  // the same on all ranks of a job, as RankPart has it; one process alone has nobody to compare it with.
+  virtual absl::StatusOr<ShardIdentity> BeginAttempt(int64_t step, const Digest128& structure) = 0;
 
   // Whether the attempt's shard is there already, as a file that was retired and can be written over; see
   // retired_shard.h. Between BeginAttempt and writing the shard.

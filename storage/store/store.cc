@@ -36,7 +36,7 @@ absl::Status Store::CheckIsHolder() const {
       fmt::format("store {} is held by rank 0 of this job, which alone may do that", layout_.directory()));
 }
 
-absl::StatusOr<ShardIdentity> Store::BeginAttempt(int64_t step) {
+absl::StatusOr<ShardIdentity> Store::BeginAttempt(int64_t step, const Digest128& /*structure*/) {
   if (absl::Status holder = CheckIsHolder(); !holder.ok()) return holder;
   if (absl::Status held = names_.Check(); !held.ok()) return held;
   ShardIdentity identity;

@@ -99,7 +99,7 @@ class Store final : public AttemptSink {
   // Whether this process still holds the store, after a look at the journal.
   absl::Status CheckHolds();
 
-  absl::StatusOr<ShardIdentity> BeginAttempt(int64_t step) override;
+  absl::StatusOr<ShardIdentity> BeginAttempt(int64_t step, const Digest128& structure = {}) override;
   bool Recycle(const ShardIdentity& identity) override;
 
   // Also removes the attempt that it replaces, and a bounded number of others that are garbage, unless another thread

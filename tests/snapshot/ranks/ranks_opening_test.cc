@@ -82,7 +82,7 @@ TEST_F(RanksOpeningTest, OptionsOfOneRankThatCannotBeAreAnErrorOfAll) {
   });
   EXPECT_THAT(job.Open(), Each(StatusIs(StatusCode::kInvalidArgument,
                                         AllOf(HasSubstr("rank 1: options that must be the same on all ranks differ"),
-                                              HasSubstr("save_when null; rank 0 has"), HasSubstr("save_when set")))));
+                                              HasSubstr("save_when null"), HasSubstr("save_when set")))));
   // Which rank 0 alone finds, behind the opening of the store.
   job.ChangeOptions([](int32_t, CheckpointerOptions& options) { options.retention.keep_best = {{.metric = "x"}}; });
   EXPECT_THAT(job.Open(), Each(StatusIs(StatusCode::kInvalidArgument, HasSubstr("rank 0"))));

@@ -149,8 +149,17 @@ TEST(CoordinatorTest, RanksThatDisagreeAreNamed) {
   };
   RankPart other = PartOf(2);
   other.structure = Digest128{{1}};
-  EXPECT_THAT(reason_for(other), HasSubstr("rank 2 and rank 0 disagree in options"));
+  EXPECT_THAT(reason_for(other), HasSubstr("rank 2 and rank 0 differ in names"));
   EXPECT_THAT(reason_for(PartOf(3, 4)), HasSubstr("rank 3 is one of 4 ranks, rank 0 one of 3"));
+}
+
+// It could not begin, and knows none.
+TEST(CoordinatorTest, TheReasonOfANoCountsWhateverItsStructure) {
+  Coordinator coordinator(PartOf(0));
+  RankVote no{.part = PartOf(2), .reason = "its disk is full"};
+  no.part.structure = Digest128{{1}};
+  coordinator.Hear(no);
+  EXPECT_EQ(coordinator.outcome().reason, "rank 2: its disk is full");
 }
 
 TEST(CoordinatorTest, VotesOfOtherAttemptsAndSessionsAreNotHeard) {

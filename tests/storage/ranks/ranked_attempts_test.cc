@@ -156,14 +156,17 @@ TEST(RankedAttemptsTest, RanksWithoutACoordinatorAreToldThatItIsUnknown) {
 
 TEST(RankedAttemptsTest, RanksThatDisagreeAreNamed) {
   RankedJob structure(2);
-  structure.OpenRank(0, Patient());
-  RankedAttemptsOptions other = Patient();
-  other.structure = Digest128{{1}};
-  structure.OpenRank(1, other);
-  EXPECT_THAT(structure.Save(10), Each(StatusIs(StatusCode::kAborted, HasSubstr("rank 1 and rank 0 disagree"))));
+  structure.OpenRanks(Patient());
+  absl::Status of_rank_0;
+  std::thread other_rank([&] { of_rank_0 = structure.SaveOne(0, 10); });
+  const auto differ = StatusIs(StatusCode::kAborted, HasSubstr("rank 1 and rank 0 differ in names"));
+  EXPECT_THAT(structure.SaveOne(1, 10, Digest128{{1}}), differ);
+  other_rank.join();
+  EXPECT_THAT(of_rank_0, differ);
+  EXPECT_THAT(structure.Save(20), Each(IsOk()));
   RankedJob size(2);
   size.OpenRank(0, Patient());
-  other = Patient();
+  RankedAttemptsOptions other = Patient();
   other.world_size = 3;
   size.OpenRank(1, other);
   EXPECT_THAT(size.Save(10),

@@ -48,8 +48,8 @@ inline absl::StatusOr<uint32_t> CheckStep(FileSystem& files, const Store& store,
 
 // What one rank saves of a step, as the persister does it; ok: the step is committed.
 inline absl::Status SaveShard(RankedAttempts& attempts, FileSystem& files, const StoreLayout& layout, int64_t step,
-                              int64_t value) {
-  const absl::StatusOr<ShardIdentity> identity = attempts.BeginAttempt(step);
+                              int64_t value, const Digest128& structure = {}) {
+  const absl::StatusOr<ShardIdentity> identity = attempts.BeginAttempt(step, structure);
   if (!identity.ok()) return identity.status();
   absl::Status written = WriteShard(layout, *identity, value, files);
   if (written.ok()) {
@@ -118,8 +118,8 @@ class RankedJob {
     for (std::thread& thread : threads) thread.join();
     return told;
   }
-  absl::Status SaveOne(uint32_t rank, int64_t step) {
-    return SaveShard(*ranks_[rank], files(rank), layout_, step, ValueOf(step, rank));
+  absl::Status SaveOne(uint32_t rank, int64_t step, const Digest128& structure = {}) {
+    return SaveShard(*ranks_[rank], files(rank), layout_, step, ValueOf(step, rank), structure);
   }
 
   absl::Status Check(int64_t step) {
