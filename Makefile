@@ -7,10 +7,11 @@ TESTS_AT_ONCE_IN_MEMORY = $$(($(JOBS) + 1))
 STATES ?= 1000000
 SECONDS_EACH ?= 30
 
-.PHONY: help demo test test-torch2 test-interop test-python kill-python fuzz-python bench-python wheel test-wheel bench crash-long crash-real faults-long clang-torch asan asan-core tsan fuzz fuzz-short install-test clean test-python-jax test-python-torch
+.PHONY: help demo demo-ranks test test-torch2 test-interop test-python kill-python fuzz-python bench-python wheel test-wheel bench crash-long crash-real faults-long clang-torch asan asan-core tsan fuzz fuzz-short install-test clean test-python-jax test-python-torch
 
 help:
 	@echo "make demo          build the example trainer, kill it in the middle of saves, prove that it resumes exactly; evaluate it"
+	@echo "make demo-ranks    the same with several processes, any of which is killed; it goes on with fewer of them"
 	@echo "make test          build everything and run the whole suite"
 	@echo "make test-torch2   build and test the LibTorch edge against a torch 2.x wheel from PyPI"
 	@echo "make test-interop  hold export, import, statistics and report against Python's safetensors, numpy, Prometheus client, and Chromium"
@@ -45,6 +46,14 @@ demo:
 	cmake --preset $(DEMO_PRESET) $(if $(filter release,$(DEMO_PRESET)),-DTIDEMARK_TESTS=OFF)
 	cmake --build --preset $(DEMO_PRESET) -j $(JOBS) --target char_lm char_lm_evaluate checkpoint-inspect compare-steps
 	examples/char_lm/demo --trainer $(DEMO_BUILD)/examples/char_lm/char_lm \
+	  --evaluate $(DEMO_BUILD)/examples/char_lm/char_lm_evaluate \
+	  --inspect $(DEMO_BUILD)/tools/checkpoint-inspect --compare $(DEMO_BUILD)/examples/compare_steps/compare-steps
+
+demo-ranks:
+	@tools/setup demo
+	cmake --preset $(DEMO_PRESET) $(if $(filter release,$(DEMO_PRESET)),-DTIDEMARK_TESTS=OFF)
+	cmake --build --preset $(DEMO_PRESET) -j $(JOBS) --target char_lm_ranks char_lm_evaluate checkpoint-inspect compare-steps
+	examples/char_lm/demo_ranks --trainer $(DEMO_BUILD)/examples/char_lm/char_lm_ranks \
 	  --evaluate $(DEMO_BUILD)/examples/char_lm/char_lm_evaluate \
 	  --inspect $(DEMO_BUILD)/tools/checkpoint-inspect --compare $(DEMO_BUILD)/examples/compare_steps/compare-steps
 

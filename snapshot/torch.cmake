@@ -7,6 +7,7 @@ set(TIDEMARK_LIBTORCH_VERSION "${TIDEMARK_LIBTORCH_VERSION}" PARENT_SCOPE)  # fo
 
 tidemark_library(tidemark_torch
   torch/torch_archive.cc
+  torch/torch_boxes.cc
   torch/torch_catalog.cc
   torch/torch_copy.cc
   torch/torch_device_image.cc

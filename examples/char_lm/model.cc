@@ -36,14 +36,17 @@ torch::Tensor AttentionImpl::forward(const torch::Tensor& x) {
   return out_dropout_(out_(mixed));
 }
 
+nn::Sequential Mlp(const ModelConfig& config) {
+  return nn::Sequential(nn::Linear(config.width, 4 * config.width), nn::GELU(),
+                        nn::Linear(4 * config.width, config.width), nn::Dropout(config.dropout));
+}
+
 BlockImpl::BlockImpl(const ModelConfig& config) {
   const nn::LayerNormOptions norm({config.width});
   attention_norm_ = register_module("attention_norm", nn::LayerNorm(norm));
   attention_ = register_module("attention", Attention(config));
   mlp_norm_ = register_module("mlp_norm", nn::LayerNorm(norm));
-  mlp_ =
-      register_module("mlp", nn::Sequential(nn::Linear(config.width, 4 * config.width), nn::GELU(),
-                                            nn::Linear(4 * config.width, config.width), nn::Dropout(config.dropout)));
+  mlp_ = register_module("mlp", config.make_mlp ? config.make_mlp(config) : Mlp(config));
 }
 
 torch::Tensor BlockImpl::forward(torch::Tensor x) {

@@ -6,6 +6,7 @@
 #include <torch/nn.h>
 
 #include <cstdint>
+#include <functional>
 
 namespace char_lm {
 
@@ -16,7 +17,12 @@ struct ModelConfig {
   int64_t heads = 6;
   int64_t layers = 4;
   double dropout = 0.1;  // with a random generator that is part of the training state
+  // Makes the MLP of a block, from `width` features to as many; null: Mlp does.
+  std::function<torch::nn::Sequential(const ModelConfig&)> make_mlp = nullptr;
 };
+
+// To 4 * width features, GELU, and back. The layers are "0" and "2".
+torch::nn::Sequential Mlp(const ModelConfig& config);
 
 // softmax(q k^T / sqrt(width / heads)) v over the positions up to the query's own.
 class AttentionImpl : public torch::nn::Module {

@@ -99,6 +99,7 @@ class TorchState : public State {
   ~TorchState() override;
 
   // As in State: wrong arguments are remembered and returned by Save and Restore. Modules and optimizers are not owned.
+  using State::AddBox;
   using State::AddTensor;
   using State::AddValue;
 
@@ -164,6 +165,21 @@ class TorchState : public State {
 
   // Adds a tensor; a restore writes into it. Shares ownership.
   void AddTensor(std::string name, at::Tensor tensor);
+
+  // Of a job of several ranks (tidemark/ranks.h): says that `tensor`, which is a parameter of a module or a tensor that
+  // AddTensor adds, before or after this call, is the box at `offset` of a tensor of `shape`, which the ranks hold
+  // together. So is what an optimizer keeps for it in its shape. A restore fills it from whatever boxes the tensor was
+  // saved in, by any number of ranks. The last call for a tensor counts; it may change its memory later, and not its
+  // shape. A Linear whose output features are split over ranks:
+  //
+  //   state.SetBox(linear->weight, {out_features, in_features}, {first_feature, 0});
+  //   state.SetBox(linear->bias, {out_features}, {first_feature});
+  //
+  // kInvalidArgument of Save and of the restore: the tensor is undefined, is no box of that shape, or has another shape
+  // than it had here. Waits until an overlapped save has read the tensors.
+  void SetBox(const at::Tensor& tensor, std::vector<int64_t> shape, std::vector<int64_t> offset);
+  // AddTensor and SetBox.
+  void AddBox(std::string name, at::Tensor tensor, std::vector<int64_t> shape, std::vector<int64_t> offset);
 
   // Whether restores convert floating-point tensors that the checkpoint holds in another floating-point dtype than the
   // state. By default they do not: such a tensor is kInvalidArgument. Applies to all tensors of this class's functions,

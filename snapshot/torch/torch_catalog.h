@@ -96,6 +96,9 @@ class TorchCatalog {
   // The tensor of an item; undefined if it is a value.
   const at::Tensor& tensor(size_t item) const { return items_[item].tensor; }
 
+  // The parameter for which an optimizer keeps the tensor; null: it is no such tensor.
+  const at::TensorImpl* parameter_of(size_t item) const { return items_[item].use.with; }
+
   // Devices, other than the CPU, that tensors are on.
   const std::vector<c10::Device>& devices() const { return devices_; }
 

@@ -157,10 +157,9 @@ class StateMaker final : public FieldVisitor {
 
   void Make(const EntrySpec& spec, Form form, const std::string& field, at::Tensor& tensor) const {
     tensor = present_.Find(field);
-    const auto fits = [&] {
-      return ToDtype(tensor.scalar_type()) == spec.dtype &&
-             std::equal(spec.shape.begin(), spec.shape.end(), tensor.sizes().begin(), tensor.sizes().end());
-    };
+    // The checkpoint has the shape of the whole parameter, of which this may be a box.
+    const at::IntArrayRef shape = form == Form::kParameter ? parameter_.sizes() : at::IntArrayRef(spec.shape);
+    const auto fits = [&] { return ToDtype(tensor.scalar_type()) == spec.dtype && tensor.sizes() == shape; };
     if (tensor.defined() && fits()) return;
     // Not inference tensors, even if the restore is called in inference mode: the optimizer must be able to write them.
     const c10::InferenceMode no_inference(false);

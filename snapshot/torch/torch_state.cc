@@ -13,6 +13,7 @@
 #include "c10/core/InferenceMode.h"
 #include "fmt/format.h"
 #include "snapshot/glob.h"
+#include "snapshot/torch/torch_boxes.h"
 #include "snapshot/torch/torch_catalog.h"
 #include "snapshot/torch/torch_copy.h"
 #include "snapshot/torch/torch_device_image.h"
@@ -44,7 +45,8 @@ struct TorchState::Impl {
   std::vector<std::string> saved_patterns;                  // of tensors that saves convert
   at::ScalarType saved_type = at::ScalarType::Undefined;    // to this dtype
   absl::flat_hash_map<size_t, at::ScalarType> casts;        // of the last Refresh: by item, the dtype to be saved
-  bool preparing_restore = false;                           // Refresh describes the tensors as they are
+  TorchBoxes boxes;
+  bool preparing_restore = false;  // Refresh describes the tensors as they are
 
   void Add(std::unique_ptr<TorchSource> source) {
     sources.push_back(std::move(source));
@@ -66,6 +68,14 @@ struct TorchState::Impl {
   absl::Status Publish() {
     catalog.BeginPublish();
     return Walk();
+  }
+
+  absl::Status PutBoxes(std::span<Entry> entries) const {
+    for (size_t item = 0; !boxes.empty() && item < entries.size(); ++item) {
+      absl::Status status = boxes.Apply(catalog.tensor(item), catalog.parameter_of(item), entries[item]);
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
   }
 
   // Notes each tensor that is saved in another dtype, and sets that dtype in `entries`.
@@ -199,6 +209,17 @@ void TorchState::AddTensor(std::string name, at::Tensor tensor) {
   impl_->last_tensors->Add(name, std::move(tensor));
 }
 
+void TorchState::AddBox(std::string name, at::Tensor tensor, std::vector<int64_t> shape, std::vector<int64_t> offset) {
+  SetBox(tensor, std::move(shape), std::move(offset));
+  AddTensor(std::move(name), std::move(tensor));
+}
+
+void TorchState::SetBox(const at::Tensor& tensor, std::vector<int64_t> shape, std::vector<int64_t> offset) {
+  AwaitStaging();          // which reads the catalog
+  impl_->catalog.Clear();  // the next Refresh describes every tensor anew
+  NoteError(impl_->boxes.Set(tensor, std::move(shape), std::move(offset)));
+}
+
 void TorchState::set_converts_dtypes(bool converts) { impl_->converts_dtypes = converts; }
 
 void TorchState::set_saved_dtype(std::vector<std::string> entries, Dtype dtype) {
@@ -221,6 +242,11 @@ absl::Status TorchState::Refresh() {
   }
   if (impl_->catalog.changed()) {
     std::vector<Entry> found = impl_->catalog.Entries();
+    if (absl::Status status = impl_->PutBoxes(found); !status.ok()) {
+      impl_->catalog.Clear();
+      SetDerivedEntries({});
+      return status;
+    }
     impl_->PrepareCasts(found);
     const size_t begin = derived_begin();
     const auto same = [&](size_t i) {

@@ -46,20 +46,20 @@ class CiRun(unittest.TestCase):
     def test_all_passed(self):
         status, out = self.run_stages()
         self.assertEqual(status, 0, out)
-        self.assertEqual(out.splitlines()[-1], "9 passed, 0 failed")
+        self.assertEqual(out.splitlines()[-1], "10 passed, 0 failed")
 
     def test_a_skipped_stage_has_not_passed(self):
         status, out = self.run_stages(skipping="test-torch2")
         self.assertEqual(status, 0, out)
         self.assertRegex(out, r"(?m)^test-torch2 +SKIPPED ")
-        self.assertEqual(out.splitlines()[-1], "8 passed, 0 failed, 1 skipped")
+        self.assertEqual(out.splitlines()[-1], "9 passed, 0 failed, 1 skipped")
 
     def test_a_failed_stage_fails_the_run_and_keeps_none_from_running(self):
         status, out = self.run_stages(failing="test asan-core", skipping="asan-core test-torch2")
         self.assertEqual(status, 1, out)
         self.assertRegex(out, r"(?m)^test +FAILED ")
         self.assertRegex(out, r"(?m)^asan-core +FAILED ")
-        self.assertEqual(out.splitlines()[-1], "6 passed, 2 failed, 1 skipped")
+        self.assertEqual(out.splitlines()[-1], "7 passed, 2 failed, 1 skipped")
 
     def said_of_the_failure(self, saying):
         _, out = self.run_stages(failing="asan-core", saying=saying)

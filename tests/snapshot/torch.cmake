@@ -35,6 +35,7 @@ tidemark_torch_tests(snapshot_torch_tests
 # With an accelerator, which registers itself with LibTorch for the whole of a process.
 tidemark_torch_tests(snapshot_torch_device_tests
   pretend_accelerator.cc
+  torch/torch_boxes_test.cc
   torch/torch_checkpointer_test.cc
   torch/torch_conversion_test.cc
   torch/torch_copy_test.cc

@@ -9,7 +9,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -22,53 +21,12 @@
 #include "gtest/gtest.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
 #include "tests/snapshot/observers.h"
+#include "tests/snapshot/ranks/thread_gather.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/test_directory.h"
 #include "tidemark/async_checkpointer.h"
 
 namespace tidemark {
-
-// An all-gather of threads. A rank that does not come in time makes it fail for those that have.
-class ThreadGather {
- public:
-  explicit ThreadGather(int32_t world_size, absl::Duration timeout = absl::Minutes(2))
-      : given_(static_cast<size_t>(world_size)), timeout_(timeout) {}
-
-  absl::StatusOr<std::vector<std::string>> Gather(int32_t rank, const std::string& bytes) {
-    absl::MutexLock lock(&mutex_);
-    const uint64_t round = round_;
-    given_[static_cast<size_t>(rank)] = bytes;
-    if (++arrived_ == given_.size()) {
-      arrived_ = 0;
-      ++round_;
-      gathered_ = given_;
-      return gathered_;
-    }
-    const auto is_over = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return round_ != round; };
-    if (mutex_.AwaitWithTimeout(absl::Condition(&is_over), timeout_)) return gathered_;
-    return absl::DeadlineExceededError("a rank did not come");
-  }
-
- private:
-  absl::Mutex mutex_;
-  std::vector<std::string> given_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::string> gathered_ ABSL_GUARDED_BY(mutex_);  // of the last round; all have left the one before it
-  size_t arrived_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t round_ ABSL_GUARDED_BY(mutex_) = 0;
-  const absl::Duration timeout_;
-};
-
-// Calls `function` for each rank on a thread of its own, and returns what each returns.
-template <typename Function>
-auto OnEachRank(int32_t world_size, const Function& function) {
-  std::vector<std::invoke_result_t<Function, int32_t>> results(static_cast<size_t>(world_size));
-  std::vector<std::thread> threads;
-  for (int32_t rank = 0; rank < world_size; ++rank) {
-    threads.emplace_back([&, rank] { results[static_cast<size_t>(rank)] = function(rank); });
-  }
-  for (std::thread& thread : threads) thread.join();
-  return results;
-}
 
 // What a rank trains: rows of "weight", float32 [kRows, kColumns], in which all elements are those of the last step.
 class RankTrainer {
