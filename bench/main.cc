@@ -18,6 +18,7 @@
 #include "bench/context.h"
 #include "bench/measure.h"
 #include "bench/progress.h"
+#include "bench/ranks_probe.h"
 #include "bench/report.h"
 #include "bench/rows.h"
 #include "bench/rows_journal.h"
@@ -37,8 +38,9 @@ struct Flags {
   std::string directory = ".";
   bool assert_goals = false;
   Settings settings;
-  std::vector<std::string> rss_probe;  // store, bytes; empty: not asked for
-  std::string leave_open;              // store; empty: not asked for
+  std::vector<std::string> rss_probe;    // store, bytes; empty: not asked for
+  std::vector<std::string> ranks_probe;  // store, world size, bytes; empty: not asked for
+  std::string leave_open;                // store; empty: not asked for
 };
 
 std::vector<std::string> RowNames() {
@@ -65,6 +67,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   app.add_option("--seed", flags.settings.seed, "Of the training and of all data")->capture_default_str();
   app.add_option(kRssProbeOption, flags.rss_probe)->expected(2)->group("");
+  app.add_option(kRanksProbeOption, flags.ranks_probe)->expected(3)->group("");
   app.add_option(kLeaveOpenOption, flags.leave_open)->group("");
 }
 
@@ -159,6 +162,17 @@ int RunProbe(const Flags& flags) {
   return kSuccess;
 }
 
+int RunRanks(const Flags& flags) {
+  const absl::StatusOr<RanksCost> cost =
+      MeasureRanks(flags.ranks_probe[0], std::stoi(flags.ranks_probe[1]), std::stoull(flags.ranks_probe[2]));
+  if (!cost.ok()) {
+    fmt::print(stderr, "{}\n", cost.status().ToString());
+    return kTrouble;
+  }
+  fmt::print("{} {}\n", cost->blocked, cost->committed);
+  return kSuccess;
+}
+
 int Main(int argc, char** argv) {
   Flags flags;
   CLI::App app("Measures Tidemark against the hardware and against what people use today.");
@@ -172,6 +186,7 @@ int Main(int argc, char** argv) {
     fmt::print(stderr, "{}\n", LeaveStoreOpen(flags.leave_open).ToString());
     return kTrouble;
   }
+  if (!flags.ranks_probe.empty()) return RunRanks(flags);
   return flags.rss_probe.empty() ? Run(flags) : RunProbe(flags);
 }
 

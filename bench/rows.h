@@ -59,6 +59,10 @@ absl::StatusOr<Measurement> CommitVsFdatasync(Context& context);
 absl::StatusOr<Measurement> Open100kVs10(Context& context);
 absl::StatusOr<Measurement> OpenAfterKill100kVs10(Context& context);
 
+// rows_ranks.cc
+absl::StatusOr<Measurement> Ranks4Vs1(Context& context);
+absl::StatusOr<Measurement> RanksBlocked4Vs1(Context& context);
+
 // rows_training.cc
 absl::StatusOr<Measurement> TrainingSlowdown(Context& context);
 absl::StatusOr<Measurement> RssVsState(Context& context);

@@ -170,10 +170,8 @@ class TorchState : public State {
   // AddTensor adds, before or after this call, is the box at `offset` of a tensor of `shape`, which the ranks hold
   // together. So is what an optimizer keeps for it in its shape. A restore fills it from whatever boxes the tensor was
   // saved in, by any number of ranks. The last call for a tensor counts; it may change its memory later, and not its
-  // shape. A Linear whose output features are split over ranks:
-  //
-  //   state.SetBox(linear->weight, {out_features, in_features}, {first_feature, 0});
-  //   state.SetBox(linear->bias, {out_features}, {first_feature});
+  // shape. Of a Linear whose output features are split over ranks the weight is the box at {first feature, 0} of a tensor
+  // of {all output features, input features}, and the bias the one at {first feature} of {all output features}.
   //
   // kInvalidArgument of Save and of the restore: the tensor is undefined, is no box of that shape, or has another shape
   // than it had here. Waits until an overlapped save has read the tensors.
