@@ -14,7 +14,7 @@ import unittest
 NAMES = """stage_vs_memcpy stage_small_vs_memcpy stage_overlapped stage_gpu_vs_pinned_copy stage_gpu_on_device
 write_raw_vs_fio write_auto_vs_fio size_bf16_vs_entropy size_fp32_vs_entropy encode_vs_zstd1 decode_vs_zstd
 cpu_vs_torch_save committed_vs_torch_save restore_vs_fio restore_vs_torch_load statistics_vs_fio reuse_90_frozen
-commit_vs_fdatasync open_100k_vs_10 ranks_4_vs_1 ranks_blocked_4_vs_1 training_slowdown rss_vs_state""".split()
+commit_vs_fdatasync open_100k_vs_10 ranks_4_vs_1 ranks_blocked_4_vs_1 plan_1024x1024 training_slowdown rss_vs_state""".split()
 
 # All but the one that trains, which takes as long on little data.
 RUN = [name for name in NAMES if name != "training_slowdown"]
