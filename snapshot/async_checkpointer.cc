@@ -172,8 +172,14 @@ absl::Status AsyncCheckpointer::WaitUntilStaged(std::string_view entry) {
   return Guarded("WaitUntilStaged", [&]() -> absl::Status {
     if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
     if (impl_->last_plan == nullptr) return absl::NotFoundError("nothing has been saved yet");
-    const int64_t index = impl_->last_plan->Find(entry);
-    if (index < 0 && impl_->last_part != nullptr && impl_->last_part->LeavesOut(entry)) return absl::OkStatus();
+    int64_t index = impl_->last_plan->Find(entry);
+    if (index < 0 && impl_->last_left_out != nullptr) {
+      const auto left_out = impl_->last_left_out->find(std::string(entry));
+      if (left_out != impl_->last_left_out->end()) {
+        index = left_out->second;
+        if (index < 0) return absl::OkStatus();
+      }
+    }
     if (index < 0) return absl::NotFoundError(fmt::format("the last save has no entry '{}'", entry));
     if (impl_->last_staged.ready()) return impl_->last_staged.Wait();
     const StagingPlan::Placement& place = impl_->last_plan->placements()[static_cast<size_t>(index)];

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -219,18 +220,18 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   // Owned by the trainer's thread.
   std::unique_ptr<RankExchange> exchange;  // null: a job of one process
   bool warned_of_lost_exchange = false;
-  bool warned_of_unused_patterns = false;
-  bool closed = false;         // Close has been called
-  bool close_ran_out = false;  // of time, when it was called last
+  std::set<std::string> warned_of_patterns;  // of RankOptions::replicated
+  bool closed = false;                       // Close has been called
+  bool close_ran_out = false;                // of time, when it was called last
   std::atomic<int64_t> save_interval_steps = 0;
   absl::Time last_save;
   std::optional<int64_t> last_saved_step;  // by this process; before that, the latest committed one at Open
   std::optional<Restored> last_restore;    // empty if it failed, or filled only a part
   Future last_staged;
-  std::shared_ptr<StagingProgress> last_progress;    // of the last save
-  std::shared_ptr<const StagingPlan> last_plan;      // and where its entries are
-  std::shared_ptr<const PartOfState> last_part;      // and of what; null: the whole state
-  std::vector<std::shared_ptr<PartOfState>> parts;   // of the last few states that were saved, newest last
+  std::shared_ptr<StagingProgress> last_progress;             // of the last save
+  std::shared_ptr<const StagingPlan> last_plan;               // and where its entries are
+  std::shared_ptr<const PartOfState::LeftOut> last_left_out;  // and which are not there; null: all are
+  std::vector<std::shared_ptr<PartOfState>> parts;            // of the last few states that were saved, newest last
   std::shared_ptr<StagingProgress> last_overlapped;  // of the last save that read the State after Save returned
   Stager stager;
   // Made when everything that was given has been done; says when the store is released.

@@ -121,14 +121,13 @@ absl::Status AsyncCheckpointer::Impl::CheckIsHolder() const {
 
 std::shared_ptr<PartOfState> AsyncCheckpointer::Impl::PartOf(State& state) {
   if (exchange == nullptr || options.ranks.replicated.empty()) return nullptr;
-  constexpr size_t kPartsMax = 4;  // a trainer has one state, or a few that take turns
   const auto found =
       std::find_if(parts.begin(), parts.end(), [&](const auto& part) { return part->whole() == &state; });
   if (found != parts.end()) {
     std::rotate(found, found + 1, parts.end());
     return parts.back();
   }
-  if (parts.size() == kPartsMax) parts.erase(parts.begin());
+  if (parts.size() == kStatesMax) parts.erase(parts.begin());
   parts.push_back(std::make_shared<PartOfState>(state, options.ranks));
   return parts.back();
 }
@@ -144,10 +143,13 @@ void AsyncCheckpointer::Impl::NoteSharedEntries(State& state, const std::shared_
   if (shared == nullptr) return;
   if (part == nullptr) shared->Look();
   snapshot.set_shared(shared->structure(), part == nullptr ? shared->left_out() : std::vector<bool>());
-  const std::vector<std::string>& unused = shared->patterns_without_entry();
-  if (unused.empty() || std::exchange(warned_of_unused_patterns, true)) return;
-  listeners.Warn(fmt::format("RankOptions::replicated: no entry of step {} matches [{}]", snapshot.step(),
-                             fmt::join(unused, ", ")));
+  for (const std::string& pattern : shared->patterns_without_entry()) {
+    if (!warned_of_patterns.insert(pattern).second) continue;
+    listeners.Warn(
+        fmt::format("RankOptions::replicated: no entry of step {} matches '{}'; what it was meant for is "
+                    "written by every rank",
+                    snapshot.step(), pattern));
+  }
 }
 
 void AsyncCheckpointer::Impl::WarnOfLostExchange(const absl::Status& why) {

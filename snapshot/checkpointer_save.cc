@@ -90,7 +90,7 @@ absl::StatusOr<SaveHandle> AsyncCheckpointer::Impl::SaveHere(const Deadline* las
     check = *std::move(read);
   }
   last_plan = snapshot->shared_plan();
-  last_part = part;
+  last_left_out = part == nullptr ? nullptr : part->left_out_by_name();
   last_progress = snapshot->progress();
   handle.committed_ = snapshot->committed()->future();
   open_saves.Reserve();

@@ -3,7 +3,8 @@
 // can be killed at any moment. Then the others end too, and all are started again, as many as there are by then: they
 // go on from the latest committed step.
 //
-// Train() is the part to copy. It differs from char_lm's in the four places that are marked.
+// Train() is the part to copy, and what is above it is how this job divides its work. The places where a job of several
+// processes says something to Tidemark are marked.
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
@@ -12,7 +13,9 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdint>
+#include <cstdio>
 #include <exception>
+#include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -147,8 +150,8 @@ class PartOfLinearImpl : public torch::nn::Module {
 TORCH_MODULE(PartOfLinear);
 
 // One step of the optimizer on a batch, of which a data-parallel rank has a part; returns the loss of the whole batch.
-// What is random depends on the step alone, and the dropout on the rank if its part of the batch does, so no state of a
-// generator has to be saved.
+// The batch is drawn from the step, and the dropout from the step and, where ranks have other parts of the batch, the
+// rank. So no state of a generator has to be saved.
 double TrainStep(const Text& text, const Flags& flags, int64_t step, double learning_rate, Job& job,
                  CharTransformer& model, torch::optim::AdamW& optimizer) {
   for (auto& group : optimizer.param_groups()) group.options().set_lr(learning_rate);
@@ -175,6 +178,19 @@ double TrainStep(const Text& text, const Flags& flags, int64_t step, double lear
   optimizer.step();
   return loss_of_all.item<double>();
 }
+
+// What a rank has been told is committed must be there after any crash.
+class SayCommitted final : public tidemark::CheckpointObserver {
+ public:
+  explicit SayCommitted(int32_t rank) : rank_(rank) {}
+  void Committed(const tidemark::StepInfo& info) override {
+    fmt::print("rank {}: step {} is committed\n", rank_, info.step);
+    std::fflush(stdout);
+  }
+
+ private:
+  const int32_t rank_;
+};
 
 absl::Status Train(const Flags& flags) {
   // Rank 0 tells what all have computed.
@@ -208,17 +224,18 @@ absl::Status Train(const Flags& flags) {
   // have alike, which is everything here but boxes. The all-gather has a client of the c10d::Store of its own.
   auto checkpointer = tidemark::AsyncCheckpointer::Open({
       .directory = flags.store,
-      .ranks = {.rank = flags.rank,
-                .world_size = flags.world,
-                .all_gather =
-                    tidemark::GatherOverStore(c10::make_intrusive<c10d::FileStore>(flags.rendezvous, flags.world),
-                                              "tidemark", flags.rank, flags.world, /*timeout=*/absl::Minutes(1)),
-                .replicated = {"*"},
-                // Short, since here all ranks are on one machine: so long the others wait for one that was killed.
-                .vote_timeout = absl::Seconds(3),
-                .outcome_margin = absl::Seconds(3)},
+      .ranks =
+          {.rank = flags.rank,
+           .world_size = flags.world,
+           .all_gather = tidemark::GatherOverStore(c10::make_intrusive<c10d::FileStore>(flags.rendezvous, flags.world),
+                                                   "tidemark", flags.rank, flags.world, /*timeout=*/absl::Minutes(1)),
+           .replicated = {"*"},
+           // Short, since all ranks are on one machine here. For this time the others wait for one that was killed.
+           .vote_timeout = absl::Seconds(3),
+           .outcome_margin = absl::Seconds(3)},
       .save_interval_steps = flags.save_every,
       .save_on_steps = {flags.steps - 1},
+      .observer = flags.quiet ? nullptr : std::make_shared<SayCommitted>(flags.rank),
   });
   if (!checkpointer.ok()) return checkpointer.status();
 
@@ -231,7 +248,7 @@ absl::Status Train(const Flags& flags) {
   // 2. It says of which tensors it has a part, and where that lies in the whole. What the optimizer keeps follows.
   for (BoxOf& box : boxes) state.SetBox(box.tensor, std::move(box.shape), std::move(box.offset));
 
-  // 3. They go on where the last run was stopped, all from the same step, or none with an error.
+  // They go on where the last run was stopped, all from the same step, or none with an error.
   const absl::StatusOr<int64_t> first_step = (*checkpointer)->Resume(state);
   if (!first_step.ok()) return first_step.status();
   if (vocabulary != text->vocabulary()) {
@@ -249,7 +266,7 @@ absl::Status Train(const Flags& flags) {
       return logged;
     }
 
-    // 4. All ranks save. Each copies and writes a part, and tells the others nothing here: what becomes of the step is
+    // 3. All ranks save. Each copies and writes a part, and tells the others nothing here: what becomes of the step is
     // decided behind the next ones.
     if ((*checkpointer)->ShouldSave(step)) {
       const absl::Time before = absl::Now();
@@ -260,7 +277,7 @@ absl::Status Train(const Flags& flags) {
   }
   log.SayPace();
 
-  // 5. Close waits until the last save is committed by all ranks, or says why it is not.
+  // Close waits until the last save is committed by all ranks, or says why it is not.
   absl::Status closed = (*checkpointer)->Close();
   if (closed.ok()) log.Say("done; every save is committed");
   return closed;
@@ -303,10 +320,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
 
 int Main(int argc, char** argv) {
   Flags flags;
-  CLI::App app(
-      "Trains the model of char_lm on several processes, checkpointed by Tidemark. Start one for each rank, at the "
-      "same "
-      "time.");
+  CLI::App app("Trains the model of char_lm on several processes, checkpointed by Tidemark. Start all ranks together.");
   AddFlags(app, flags);
   CLI11_PARSE(app, argc, argv);
   std::string problem;

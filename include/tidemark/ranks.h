@@ -57,11 +57,14 @@ struct RankOptions {
   AllGather all_gather = {};
 
   // Patterns of names, with '*' and '?' as in RestoreOptions::only, of entries that are the same on all ranks: in a
-  // data-parallel job the model and the optimizer. Each of them is written by one rank. Tensors are spread over the
-  // ranks by their bytes, values are rank 0's; entries that no pattern matches, boxes, and what is tied to one of these
-  // are written by every rank that has them. A rank copies only what it writes, or all of its state while it has
-  // evaluators. A save is kAborted if such entries differ from rank to rank in name, kind, dtype or shape. Their bytes
-  // are not compared. The same on all ranks.
+  // data-parallel job the model and the optimizer. Each of them is written by one rank. Parameters are spread over the
+  // ranks by their bytes, each with what the optimizer keeps for it. Values and buffers are rank 0's. Every rank writes
+  // what it has of the rest: entries that no pattern matches, boxes, and what is tied to one of these.
+  //
+  // A rank copies only what it writes, or all of its state while it has evaluators. A save is kAborted if the ranks
+  // differ in the names, kinds, dtypes or shapes of these entries, or in which are boxes, tied or buffers. Their bytes
+  // are not compared, so what is one rank's own, such as the state of its generator, needs a name that no pattern
+  // matches. The same on all ranks.
   std::vector<std::string> replicated = {};
 
   // From the start of writing on: how long rank 0 waits until all ranks have written their shards, and how much longer

@@ -166,18 +166,22 @@ class TorchState : public State {
   // Adds a tensor; a restore writes into it. Shares ownership.
   void AddTensor(std::string name, at::Tensor tensor);
 
-  // Of a job of several ranks (tidemark/ranks.h): says that `tensor`, which is a parameter of a module or a tensor that
-  // AddTensor adds, before or after this call, is the box at `offset` of a tensor of `shape`, which the ranks hold
-  // together. So is what an optimizer keeps for it in its shape. A restore fills it from whatever boxes the tensor was
-  // saved in, by any number of ranks. The last call for a tensor counts; it may change its memory later, and not its
-  // shape. Of a Linear whose output features are split over ranks the weight is the box at {first feature, 0} of a tensor
-  // of {all output features, input features}, and the bias the one at {first feature} of {all output features}.
+  // Of a job of several ranks (tidemark/ranks.h): says that `tensor` is the box at `offset` of a tensor of `shape`, which
+  // the ranks hold together. It is a parameter of a module, or a tensor that AddTensor adds, before or after this call.
+  // What an optimizer keeps for it in its shape is the same box. A restore fills the box from whatever boxes the tensor
+  // was saved in, by any number of ranks. The last call for a tensor counts. Later it may move to other memory or another
+  // device. Of a Linear whose output features are split over ranks, the weight is the box at {first feature, 0} of a
+  // tensor of {all output features, input features}, and the bias the one at {first feature} of {all output features}.
   //
-  // kInvalidArgument of Save and of the restore: the tensor is undefined, is no box of that shape, or has another shape
-  // than it had here. Waits until an overlapped save has read the tensors.
+  // Waits until an overlapped save has read the tensors. Errors of Save and of the restore, until ClearBoxes:
+  //   kInvalidArgument   The tensor is undefined; it is no box of that shape; it has another shape by now; or the state
+  //                      does not have it, for example because the module has a new parameter.
+  //   kUnimplemented     The state has an LBFGS, which keeps one state for all parameters.
   void SetBox(const at::Tensor& tensor, std::vector<int64_t> shape, std::vector<int64_t> offset);
   // AddTensor and SetBox.
   void AddBox(std::string name, at::Tensor tensor, std::vector<int64_t> shape, std::vector<int64_t> offset);
+  // Forgets what SetBox said, of all tensors. Waits as that does.
+  void ClearBoxes();
 
   // Whether restores convert floating-point tensors that the checkpoint holds in another floating-point dtype than the
   // state. By default they do not: such a tensor is kInvalidArgument. Applies to all tensors of this class's functions,

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "snapshot/ranks/replicated_entries.h"
+#include "snapshot/staging/staging_plan.h"
 
 namespace tidemark {
 namespace {
@@ -55,24 +56,37 @@ void PartOfState::Look() {
   structure_ = replicated.structure;
   patterns_without_entry_ = std::move(replicated.without_entry);
   left_out_.assign(entries.size(), false);
-  names_left_out_.clear();
   in_whole_.clear();
   std::vector<int64_t> in_part(entries.size(), -1);
-  std::vector<Entry> own;
   for (size_t i = 0; i < entries.size(); ++i) {
     const int32_t writer = replicated.writers[i];
-    if (writer != ReplicatedEntries::kEveryRank && writer != rank_) {
-      left_out_[i] = true;
-      names_left_out_.insert(entries[i].spec.name);
-      continue;
-    }
-    in_part[i] = static_cast<int64_t>(own.size());
+    left_out_[i] = writer != ReplicatedEntries::kEveryRank && writer != rank_;
+    if (left_out_[i]) continue;
+    in_part[i] = static_cast<int64_t>(in_whole_.size());
     in_whole_.push_back(i);
-    Entry entry = entries[i];
-    // Tied entries have the same writer, and come in the order of the whole.
+  }
+  auto left_out = std::make_shared<LeftOut>();
+  std::vector<int64_t> before(entries.size());  // the last own entry that is staged before it
+  int64_t last = -1;
+  for (const size_t i : StagingOrder(entries)) {
+    before[i] = last;
+    if (left_out_[i]) {
+      left_out->emplace(entries[i].spec.name, last);
+    } else if (entries[i].alias_of < 0) {
+      last = in_part[i];
+    }
+  }
+  left_out_by_name_ = std::move(left_out);
+  std::vector<Entry> own;
+  own.reserve(in_whole_.size());
+  for (const size_t i : in_whole_) {
+    Entry& entry = own.emplace_back(entries[i]);
+    // Tied entries have the same writer.
     if (entry.alias_of >= 0) entry.alias_of = in_part[static_cast<size_t>(entry.alias_of)];
-    if (entry.staged_with >= 0) entry.staged_with = in_part[static_cast<size_t>(entry.staged_with)];
-    own.push_back(std::move(entry));
+    if (entry.staged_with < 0) continue;
+    entry.staged_with = in_part[static_cast<size_t>(entry.staged_with)];
+    // Another rank writes what it is staged with, so it keeps its place in the order.
+    if (entry.staged_with < 0 && before[i] < in_part[i]) entry.staged_with = before[i];
   }
   SetDerivedEntries(std::move(own));
   known_version_ = whole_.structure_version();

@@ -8,10 +8,9 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "storage/bytes/ids.h"
@@ -20,27 +19,35 @@
 
 namespace tidemark {
 
-// A State for saving alone: the entries of another one but those that another rank writes. What it is asked to do is
-// done by that one, which is not owned; it may be gone between saves. Threads: as State.
+// The entries of `whole` without those that another rank writes, in the same order. For saving; it restores nothing.
+//
+// `whole` is not owned. It may be destroyed after a save, and another State may then have its address: the next Look or
+// Refresh takes what is there, since no two States have the same structure_version. Threads: as State, so CopyToHost
+// may run on the staging thread, which holds this object.
 class PartOfState final : public State {
  public:
+  // The entries that are left out: by name the index of the last own entry that is staged before it, -1 if there is
+  // none.
+  using LeftOut = absl::flat_hash_map<std::string, int64_t>;
+
   PartOfState(State& whole, const RankOptions& ranks);
 
   const State* whole() const { return &whole_; }
 
-  // Takes the entries of the whole as they are now; Refresh does that too.
+  // Takes the entries of `whole` as its last Refresh found them.
   void Look();
+  // Refreshes `whole`, and looks.
+  absl::Status Refresh() override;
 
   // As of the last look.
-  bool LeavesOut(std::string_view name) const { return names_left_out_.contains(std::string(name)); }
-  // By entry of the whole.
+  std::shared_ptr<const LeftOut> left_out_by_name() const { return left_out_by_name_; }
+  // By entry of `whole`.
   const std::vector<bool>& left_out() const { return left_out_; }
-  // Of the entries that the ranks share; the same on all ranks, or the save fails.
+  // Of the entries that one rank writes for all. With another one on another rank the save fails.
   const storage::Digest128& structure() const { return structure_; }
   // Patterns of RankOptions::replicated that match no entry.
   const std::vector<std::string>& patterns_without_entry() const { return patterns_without_entry_; }
 
-  absl::Status Refresh() override;
   absl::Status BeginStaging() override { return whole_.BeginStaging(); }
   absl::StatusOr<std::unique_ptr<DeviceImage>> CopyOnDevice(std::span<const size_t> entries,
                                                             uint64_t bytes_max) override;
@@ -55,7 +62,7 @@ class PartOfState final : public State {
   uint64_t known_version_ = 0;    // of the whole; 0: none yet
   std::vector<size_t> in_whole_;  // by own entry: its index in the whole
   std::vector<bool> left_out_;
-  absl::flat_hash_set<std::string> names_left_out_;
+  std::shared_ptr<const LeftOut> left_out_by_name_ = std::make_shared<const LeftOut>();
   storage::Digest128 structure_;
   std::vector<std::string> patterns_without_entry_;
 };

@@ -17,12 +17,16 @@ namespace {
 
 // Entries that lie in the same bytes, which are written once.
 struct Group {
-  std::vector<size_t> members;
-  uint64_t bytes = 0;
+  std::vector<size_t> members;  // the first is the one that the others are tied to
   bool is_replicated = true;
 };
 
-bool IsValue(const EntrySpec& spec) { return spec.kind != EntryKind::kTensor; }
+// Groups that have one writer: a parameter, and what the optimizer keeps for it.
+struct Unit {
+  std::vector<size_t> entries;
+  uint64_t bytes = 0;
+  bool is_rank_0s = false;
+};
 
 // The length of a string or of bytes may differ from rank to rank.
 std::string Describe(const EntrySpec& spec) {
@@ -52,7 +56,7 @@ ReplicatedEntries AssignWriters(std::span<const State::Entry> entries, std::span
       group_of[i] = group_of[static_cast<size_t>(entry.alias_of)];
     } else {
       group_of[i] = groups.size();
-      groups.push_back({.members = {}, .bytes = entry.bytes});
+      groups.emplace_back();
     }
     Group& group = groups[group_of[i]];
     group.members.push_back(i);
@@ -61,11 +65,24 @@ ReplicatedEntries AssignWriters(std::span<const State::Entry> entries, std::span
   for (size_t p = 0; p < patterns.size(); ++p) {
     if (!has_entry[p]) out.without_entry.push_back(patterns[p]);
   }
-  std::erase_if(groups, [](const Group& group) { return !group.is_replicated; });
+  std::vector<Unit> units;
+  std::vector<size_t> unit_of(groups.size());
+  for (size_t g = 0; g < groups.size(); ++g) {
+    if (!groups[g].is_replicated) continue;
+    const State::Entry& first = entries[groups[g].members.front()];
+    const bool follows =
+        first.staged_with >= 0 && groups[group_of[static_cast<size_t>(first.staged_with)]].is_replicated;
+    unit_of[g] = follows ? unit_of[group_of[static_cast<size_t>(first.staged_with)]] : units.size();
+    if (!follows) units.emplace_back();
+    Unit& unit = units[unit_of[g]];
+    unit.entries.insert(unit.entries.end(), groups[g].members.begin(), groups[g].members.end());
+    unit.bytes += first.bytes;
+    unit.is_rank_0s = unit.is_rank_0s || first.spec.kind != EntryKind::kTensor || first.changes_early;
+  }
   const auto name_of = [&](size_t entry) -> std::string_view { return entries[entry].spec.name; };
-  for (Group& group : groups) std::ranges::sort(group.members, {}, name_of);
-  std::ranges::sort(groups, [&](const Group& a, const Group& b) {
-    return a.bytes != b.bytes ? a.bytes > b.bytes : name_of(a.members[0]) < name_of(b.members[0]);
+  for (Unit& unit : units) std::ranges::sort(unit.entries, {}, name_of);
+  std::ranges::sort(units, [&](const Unit& a, const Unit& b) {
+    return a.bytes != b.bytes ? a.bytes > b.bytes : name_of(a.entries[0]) < name_of(b.entries[0]);
   });
 
   // The largest first, each to the rank that has the fewest bytes so far.
@@ -73,17 +90,17 @@ ReplicatedEntries AssignWriters(std::span<const State::Entry> entries, std::span
   std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
   for (int32_t rank = 0; rank < world_size; ++rank) loads.emplace(0, rank);
   std::string structure;
-  for (const Group& group : groups) {
+  for (const Unit& unit : units) {
     int32_t writer = 0;
-    if (!IsValue(entries[group.members[0]].spec)) {
+    if (!unit.is_rank_0s) {
       const auto [bytes, rank] = loads.top();
       loads.pop();
-      loads.emplace(bytes + group.bytes, rank);
+      loads.emplace(bytes + unit.bytes, rank);
       writer = rank;
     }
-    for (const size_t member : group.members) {
-      out.writers[member] = writer;
-      structure += fmt::format("{} {}", writer, Describe(entries[member].spec));
+    for (const size_t entry : unit.entries) {
+      out.writers[entry] = writer;
+      structure += fmt::format("{} {}", writer, Describe(entries[entry].spec));
     }
   }
   out.structure = storage::DigestOf(std::as_bytes(std::span(structure)));

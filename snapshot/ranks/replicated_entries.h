@@ -22,8 +22,12 @@ struct ReplicatedEntries {
 };
 
 // An entry that matches a pattern (snapshot/glob.h) has one writer, unless it is a box, or tied to an entry that has
-// none. Tensors are spread by their bytes, those that are tied as one; values are rank 0's. States that have the same
-// entries of that kind, in any order and beside any others, have the same writers and the same structure.
+// none. Tensors are spread by their bytes; those that are tied, and those that are staged together, have the same
+// writer. Values, and tensors that change early (buffers, which fit together and may differ from rank to rank), are
+// rank 0's.
+//
+// States that have the same entries of that kind, in any order and beside any others, have the same writers and the
+// same structure. With the same structure they have the same writers.
 ReplicatedEntries AssignWriters(std::span<const State::Entry> entries, std::span<const std::string> patterns,
                                 int32_t world_size);
 

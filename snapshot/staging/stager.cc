@@ -16,9 +16,6 @@
 namespace tidemark {
 namespace {
 
-// A trainer has one state, or a few that take turns.
-constexpr size_t kPlansMax = 4;
-
 // Two threads come near the memory's bandwidth on small machines and eight on large ones; more only wait for each
 // other.
 constexpr int kCopyThreadsMax = 8;
@@ -120,7 +117,7 @@ std::shared_ptr<const StagingPlan> Stager::PlanFor(const State& state) {
     std::rotate(found, found + 1, plans_.end());
     return plans_.back();
   }
-  if (plans_.size() == kPlansMax) plans_.erase(plans_.begin());
+  if (plans_.size() == kStatesMax) plans_.erase(plans_.begin());
   plans_.push_back(std::make_shared<const StagingPlan>(state));
   return plans_.back();
 }

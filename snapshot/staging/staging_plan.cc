@@ -18,7 +18,19 @@ constexpr uint64_t kDeviceRunBytes = 64 << 20;
 
 uint64_t AlignUp(uint64_t value, uint64_t alignment) { return (value + alignment - 1) / alignment * alignment; }
 
-// Entries in the order in which they are staged.
+// More than any machine has, and sums of it and an entry do not wrap.
+constexpr uint64_t kTotalBytesMax = uint64_t{1} << 62;
+
+// Memory for a snapshot is reused if it has the right size. So the total of a state with values that grow, such as a
+// log, changes only 4 times while they double.
+uint64_t SizedGranularity(uint64_t value_bytes) { return std::max(kLargeAlignment, std::bit_floor(value_bytes) / 4); }
+
+uint64_t AlignmentOf(uint64_t bytes) { return bytes >= kLargeBytes ? kLargeAlignment : kSmallAlignment; }
+
+bool IsSized(const EntrySpec& spec) { return spec.kind == EntryKind::kString || spec.kind == EntryKind::kBytes; }
+
+}  // namespace
+
 std::vector<size_t> StagingOrder(std::span<const State::Entry> entries) {
   std::vector<std::vector<size_t>> followers;
   for (size_t i = 0; i < entries.size(); ++i) {
@@ -41,19 +53,6 @@ std::vector<size_t> StagingOrder(std::span<const State::Entry> entries) {
   }
   return order;
 }
-
-// More than any machine has, and sums of it and an entry do not wrap.
-constexpr uint64_t kTotalBytesMax = uint64_t{1} << 62;
-
-// Memory for a snapshot is reused if it has the right size. So the total of a state with values that grow, such as a
-// log, changes only 4 times while they double.
-uint64_t SizedGranularity(uint64_t value_bytes) { return std::max(kLargeAlignment, std::bit_floor(value_bytes) / 4); }
-
-uint64_t AlignmentOf(uint64_t bytes) { return bytes >= kLargeBytes ? kLargeAlignment : kSmallAlignment; }
-
-bool IsSized(const EntrySpec& spec) { return spec.kind == EntryKind::kString || spec.kind == EntryKind::kBytes; }
-
-}  // namespace
 
 StagingPlan::StagingPlan(const State& state) : structure_version_(state.structure_version()) {
   const std::span<const State::Entry> entries = state.entries();

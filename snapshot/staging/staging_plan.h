@@ -18,6 +18,12 @@
 
 namespace tidemark {
 
+// The entries in the order in which they are staged: each followed by those that are staged with it.
+std::vector<size_t> StagingOrder(std::span<const State::Entry> entries);
+
+// A trainer has one state, or a few that take turns. What is made for one is kept for so many.
+inline constexpr size_t kStatesMax = 4;
+
 // Immutable.
 class StagingPlan {
  public:

@@ -4,6 +4,8 @@
 #define TIDEMARK_SNAPSHOT_TORCH_TORCH_BOXES_H_
 
 #include <cstdint>
+#include <functional>
+#include <span>
 #include <vector>
 
 #include "ATen/core/Tensor.h"
@@ -16,16 +18,22 @@ namespace tidemark {
 // Thread-compatible. Holds no memory of tensors.
 class TorchBoxes {
  public:
-  // `tensor` is the box at `offset` of a tensor of `shape`. The last call counts. kInvalidArgument: the tensor is
-  // undefined, has another number of dimensions, or reaches beyond the shape.
-  absl::Status Set(const at::Tensor& tensor, std::vector<int64_t> shape, std::vector<int64_t> offset);
+  // `tensor` is the box at `offset` of a tensor of `shape`. The last call for a tensor counts. What is wrong with it,
+  // Put returns.
+  void Set(const at::Tensor& tensor, std::vector<int64_t> shape, std::vector<int64_t> offset);
+  void Clear();
 
-  bool empty() const { return boxes_.empty(); }
+  bool empty() const { return boxes_.empty() && error_.ok(); }
 
-  // Makes `entry`, which is that of `tensor`, a box if the tensor is one. So it does if `parameter` is one and the
-  // tensor has its shape, for then an optimizer keeps it for the parameter; null: for none. kInvalidArgument: the
-  // tensor has another shape than when it was set.
-  absl::Status Apply(const at::Tensor& tensor, const at::TensorImpl* parameter, State::Entry& entry) const;
+  // The tensor of an entry, and the parameter for which an optimizer keeps it, or null.
+  struct Item {
+    const at::Tensor& tensor;
+    const at::TensorImpl* parameter;
+  };
+  // Makes the entries of these tensors boxes; those of what an optimizer keeps in the shape of such a tensor; and those
+  // that are tied to one. `item(i)`: of entry i, which is a tensor. kInvalidArgument: a tensor was no box when it was
+  // set, has another shape than then, or is in none of the entries.
+  absl::Status Put(const std::function<Item(size_t)>& item, std::span<State::Entry> entries) const;
 
  private:
   struct Box {
@@ -36,6 +44,7 @@ class TorchBoxes {
     std::vector<int64_t> extent;
   };
   absl::flat_hash_map<const at::TensorImpl*, Box> boxes_;
+  absl::Status error_;  // the first of Set
 };
 
 }  // namespace tidemark

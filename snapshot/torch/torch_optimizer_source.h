@@ -22,6 +22,7 @@ class OptimizerSource final : public TorchSource {
                   const std::vector<const TensorsSource*>& tensors, const OptimizerKind& kind);
 
   void Walk(TorchCatalog& catalog) override;
+  bool keeps_one_for_all() const override { return kind_.one_state; }
   absl::Status Prepare(const SavedEntries& saved) override;
   void Install() override;
   void Forget() override { prepared_.clear(); }

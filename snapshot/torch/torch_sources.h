@@ -34,6 +34,9 @@ class TorchSource {
 
   virtual void Walk(TorchCatalog& catalog) = 0;
 
+  // Whether it reports tensors that are of several parameters together.
+  virtual bool keeps_one_for_all() const { return false; }
+
   // Makes ready to receive what is saved; until Install or Forget, Walk reports the new things instead of the present
   // ones.
   virtual absl::Status Prepare(const SavedEntries&) { return absl::OkStatus(); }

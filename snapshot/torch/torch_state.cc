@@ -53,6 +53,12 @@ struct TorchState::Impl {
     last_tensors = nullptr;
   }
 
+  // By the next Refresh, every tensor.
+  void DescribeAnew(const State& state) {
+    state.AwaitStaging();  // which reads the catalog
+    catalog.Clear();
+  }
+
   // The sources report to the catalog, in the kind of walk that has begun.
   absl::Status Walk() {
     for (const auto& source : sources) {
@@ -71,11 +77,16 @@ struct TorchState::Impl {
   }
 
   absl::Status PutBoxes(std::span<Entry> entries) const {
-    for (size_t item = 0; !boxes.empty() && item < entries.size(); ++item) {
-      absl::Status status = boxes.Apply(catalog.tensor(item), catalog.parameter_of(item), entries[item]);
-      if (!status.ok()) return status;
+    if (boxes.empty()) return absl::OkStatus();
+    for (const auto& source : sources) {
+      if (!source->keeps_one_for_all()) continue;
+      return absl::UnimplementedError(
+          fmt::format("optimizer '{}' keeps one state for all of its parameters, which cannot be saved while some of "
+                      "them are boxes (SetBox)",
+                      source->name()));
     }
-    return absl::OkStatus();
+    const auto item = [&](size_t i) { return TorchBoxes::Item{catalog.tensor(i), catalog.parameter_of(i)}; };
+    return boxes.Put(item, entries);
   }
 
   // Notes each tensor that is saved in another dtype, and sets that dtype in `entries`.
@@ -215,9 +226,13 @@ void TorchState::AddBox(std::string name, at::Tensor tensor, std::vector<int64_t
 }
 
 void TorchState::SetBox(const at::Tensor& tensor, std::vector<int64_t> shape, std::vector<int64_t> offset) {
-  AwaitStaging();          // which reads the catalog
-  impl_->catalog.Clear();  // the next Refresh describes every tensor anew
-  NoteError(impl_->boxes.Set(tensor, std::move(shape), std::move(offset)));
+  impl_->DescribeAnew(*this);
+  impl_->boxes.Set(tensor, std::move(shape), std::move(offset));
+}
+
+void TorchState::ClearBoxes() {
+  impl_->DescribeAnew(*this);
+  impl_->boxes.Clear();
 }
 
 void TorchState::set_converts_dtypes(bool converts) { impl_->converts_dtypes = converts; }
@@ -228,8 +243,7 @@ void TorchState::set_saved_dtype(std::vector<std::string> entries, Dtype dtype) 
         "set_saved_dtype: expected float16, bfloat16, float32 or float64, found {}", GetDtypeInfo(dtype).name)));
     return;
   }
-  AwaitStaging();          // which reads the catalog
-  impl_->catalog.Clear();  // the next Refresh describes every tensor anew
+  impl_->DescribeAnew(*this);
   impl_->saved_patterns = std::move(entries);
   impl_->saved_type = *ToScalarType(dtype);
 }

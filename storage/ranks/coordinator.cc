@@ -27,8 +27,9 @@ Coordinator::Step Coordinator::Hear(const RankVote& vote) {
   if (!vote.yes) return Abort(fmt::format("rank {}: {}", vote.part.rank, vote.reason));
   if (vote.part.structure != part_.structure) {
     return Abort(
-        fmt::format("rank {} and rank {} differ in names, kinds, dtypes or shapes of entries that are the same "
-                    "on all ranks (RankOptions::replicated)",
+        fmt::format("rank {} and rank {} differ in the entries that match RankOptions::replicated: in names, kinds, "
+                    "dtypes, shapes, or in which are boxes, tied or buffers. What is one rank's own needs a name that "
+                    "no pattern matches",
                     vote.part.rank, part_.rank));
   }
   votes_[vote.part.rank] = vote;

@@ -33,8 +33,8 @@ struct RankPart {
   int64_t step = 0;
   uint32_t rank = 0;  // < world_size
   uint32_t world_size = 1;
-  // XXH3-128 of the names, kinds, dtypes and shapes of the entries that are the same on all ranks, each of which one
-  // rank writes. Of a vote that is a no it does not count.
+  // Of the entries that one rank writes for all (ReplicatedEntries::structure). Of a vote that is a no it does not
+  // count.
   Digest128 structure;
 
   friend bool operator==(const RankPart&, const RankPart&) = default;

@@ -20,8 +20,8 @@ class AttemptSink {
  public:
   virtual ~AttemptSink() = default;
 
-  // Makes the folder of a new attempt at the step, or finds that another rank has made it. `structure`: of what must be
-  // the same on all ranks of a job, as RankPart has it; one process alone has nobody to compare it with.
+  // Makes the folder of a new attempt at the step, or finds that another rank has made it. `structure`: as RankPart has
+  // it; a Store does not look at it.
   virtual absl::StatusOr<ShardIdentity> BeginAttempt(int64_t step, const Digest128& structure) = 0;
 
   // Whether the attempt's shard is there already, as a file that was retired and can be written over; see

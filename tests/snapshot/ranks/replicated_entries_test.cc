@@ -59,9 +59,21 @@ TEST(ReplicatedEntriesTest, TiedEntriesAreOne) {
   EXPECT_THAT(AssignWriters(entries, {{"m.*"}}, 3).writers, ElementsAre(0, 0, kEveryRank, kEveryRank, 1));
 }
 
-TEST(ReplicatedEntriesTest, ValuesAreRank0s) {
-  const std::vector<State::Entry> entries = {Tensor("a", 10), Text("text", 5000), Tensor("b", 9)};
-  EXPECT_THAT(AssignWriters(entries, {{"*"}}, 2).writers, ElementsAre(0, 0, 1));
+TEST(ReplicatedEntriesTest, ValuesAndBuffersAreRank0s) {
+  std::vector<State::Entry> entries = {Tensor("a", 10), Text("text", 5000), Tensor("b", 9), Tensor("buffer", 10'000)};
+  entries[3].changes_early = true;
+  EXPECT_THAT(AssignWriters(entries, {{"*"}}, 2).writers, ElementsAre(0, 0, 1, 0));
+}
+
+// A trainer that waits for the last of them may change them all.
+TEST(ReplicatedEntriesTest, WhatIsStagedTogetherHasOneWriter) {
+  std::vector<State::Entry> entries = {Tensor("m.a", 10), Tensor("m.b", 9), Tensor("m.a.moment", 10),
+                                       Tensor("m.b.moment", 9), Tensor("own.moment", 9)};
+  entries[2].staged_with = 0;
+  entries[3].staged_with = 1;
+  entries[4].staged_with = 1;
+  EXPECT_THAT(AssignWriters(entries, {{"m.*"}}, 3).writers, ElementsAre(0, 1, 0, 1, kEveryRank));
+  EXPECT_THAT(AssignWriters(entries, {{"*moment"}}, 3).writers, ElementsAre(kEveryRank, kEveryRank, 0, 1, 2));
 }
 
 TEST(ReplicatedEntriesTest, PatternsWithoutAnEntryAreNamed) {
@@ -71,8 +83,8 @@ TEST(ReplicatedEntriesTest, PatternsWithoutAnEntryAreNamed) {
 }
 
 TEST(ReplicatedEntriesTest, TheStructureHasEverythingButLengthsOfValues) {
-  const auto structure = [](const std::vector<State::Entry>& entries, int32_t world_size = 2) {
-    return AssignWriters(entries, {{"m.*"}}, world_size).structure;
+  const auto structure = [](const std::vector<State::Entry>& entries) {
+    return AssignWriters(entries, {{"m.*"}}, 2).structure;
   };
   const std::vector<State::Entry> entries = {Tensor("m.a", 10), Text("m.text", 5), Tensor("own", 3)};
   const auto changed = [&](auto change) {
@@ -88,6 +100,18 @@ TEST(ReplicatedEntriesTest, TheStructureHasEverythingButLengthsOfValues) {
   EXPECT_TRUE(changed([](auto& e) { e.pop_back(), e.pop_back(); }));
   EXPECT_FALSE(changed([](auto& e) { e[1] = Text("m.text", 9); }));
   EXPECT_FALSE(changed([](auto& e) { e[2] = Tensor("own.1", 4); }));
+}
+
+// The names and shapes are the same, and the writers are not.
+TEST(ReplicatedEntriesTest, OtherWritersAreAnotherStructure) {
+  const std::vector<State::Entry> apart = {Tensor("a", 10), Tensor("b", 10), Tensor("c", 9)};
+  const std::vector<State::Entry> tied = {Tensor("a", 10), Tensor("b", 10, 0), Tensor("c", 9)};
+  const ReplicatedEntries of_apart = AssignWriters(apart, {{"*"}}, 2);
+  const ReplicatedEntries of_tied = AssignWriters(tied, {{"*"}}, 2);
+  EXPECT_THAT(of_apart.writers, ElementsAre(0, 1, 0));
+  EXPECT_THAT(of_tied.writers, ElementsAre(0, 0, 1));
+  EXPECT_NE(of_apart.structure, of_tied.structure);
+  EXPECT_NE(of_apart.structure, AssignWriters(apart, {{"*"}}, 3).structure);
 }
 
 // Whatever order they come in, beside whatever else: the same writers, each entry one, and loads that are even.

@@ -1,7 +1,5 @@
 // AsyncCheckpointer in a job whose ranks hold the same entries, as in data-parallel training: each is written once.
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -10,20 +8,17 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
-#include <thread>
-#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "snapshot/ranks/part_of_state.h"
 #include "tests/snapshot/ranks/trainer_ranks.h"
-#include "tests/snapshot/sleeping_thread.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tidemark/capture.h"
 #include "tidemark/store_reader.h"
@@ -188,12 +183,79 @@ TEST_F(ReplicatedRanksTest, StatesThatDifferFailTheSaveOfAll) {
   EXPECT_THAT(job.Save(10), Each(IsOk()));
   float more = 1;
   job.ranks.trainer(1).state.AddTensor("model.more", Dtype::kFloat32, {1}, &more);
-  EXPECT_THAT(job.Save(20), Each(StatusIs(StatusCode::kAborted, HasSubstr("rank 1 and rank 0 differ in names"))));
+  EXPECT_THAT(job.Save(20),
+              Each(StatusIs(StatusCode::kAborted, HasSubstr("rank 1 and rank 0 differ in the entries that match"))));
   float others = 2;
   for (const int32_t rank : {0, 2}) {
     job.ranks.trainer(rank).state.AddTensor("model.more", Dtype::kFloat32, {1}, &others);
   }
   EXPECT_THAT(job.Save(30), Each(IsOk()));
+}
+
+// Its own reason, though it has no entries to compare.
+TEST_F(ReplicatedRanksTest, ARankThatCannotBeginFailsTheSaveOfAll) {
+  Job job(store_, 3);
+  std::string text = "\xff";
+  job.ranks.trainer(1).state.AddValue("own.text", &text);
+  const std::vector<absl::Status> told = job.Save(10);
+  EXPECT_THAT(told[1], StatusIs(StatusCode::kInvalidArgument, HasSubstr("entry 'own.text': the string is not UTF-8")));
+  for (const size_t rank : {0u, 2u}) EXPECT_THAT(told[rank], StatusIs(StatusCode::kAborted, HasSubstr("not UTF-8")));
+  text = "sound";
+  EXPECT_THAT(job.Save(20), Each(IsOk()));
+}
+
+// Which changes what the rank copies from one save to the next.
+TEST_F(ReplicatedRanksTest, AnEvaluatorMayComeBetweenSaves) {
+  for (const Staging staging : {Staging::kBlocking, Staging::kOverlapped}) {
+    const std::string store = store_ + std::to_string(static_cast<int>(staging));
+    Job job(store, 2, [&](int32_t, CheckpointerOptions& options) { options.staging = staging; });
+    EXPECT_THAT(job.Save(10), Each(IsOk()));
+    std::atomic<size_t> entries = 0;
+    const auto count = [&](const Snapshot& snapshot) -> absl::StatusOr<Verdict> {
+      entries = snapshot.entries().size();
+      return Verdict();
+    };
+    ASSERT_THAT(job.ranks.rank_at(1).AddEvaluator({.name = "count"}, count), IsOk());
+    EXPECT_THAT(job.Save(20), Each(IsOk()));
+    EXPECT_THAT(job.ranks.rank_at(1).WaitUntilEvaluated(), IsOk());
+    EXPECT_EQ(entries, 7u + 2u);
+    ExpectWrittenOnce(job, 20);
+  }
+}
+
+// More of them than are kept, and new ones where old ones were.
+TEST_F(ReplicatedRanksTest, StatesMayTakeTurns) {
+  Job job(store_, 2);
+  std::array<std::optional<State>, 2> states;
+  std::array<std::vector<float>, 2> values;
+  for (int64_t step = 0; step < 12; ++step) {
+    const size_t elements = static_cast<size_t>(step) + 1;
+    std::array<std::array<State, 6>, 2> others;
+    const auto told = OnEachRank(2, [&](int32_t rank) -> absl::Status {
+      const auto r = static_cast<size_t>(rank);
+      AsyncCheckpointer& checkpointer = job.ranks.rank_at(rank);
+      values[r].assign(elements, static_cast<float>(step));
+      states[r].emplace();
+      for (const char* name : {"model.a", "model.b"}) {
+        states[r]->AddTensor(name, Dtype::kFloat32, {static_cast<int64_t>(elements)}, values[r].data());
+      }
+      if (step % 2 == 0) {
+        for (State& other : others[r]) {
+          if (absl::Status prepared = checkpointer.Prepare(other); !prepared.ok()) return prepared;
+        }
+      }
+      auto save = checkpointer.Save(step, *states[r]);
+      return save.ok() ? save->committed().Wait() : save.status();
+    });
+    EXPECT_THAT(told, Each(IsOk()));
+    auto reader = StoreReader::Open(store_);
+    ASSERT_THAT(reader, IsOk());
+    std::vector<float> found(elements, -1);
+    State state;
+    state.AddTensor("model.b", Dtype::kFloat32, {static_cast<int64_t>(elements)}, found.data());
+    ASSERT_THAT((*reader)->RestoreLatest(state, {.allow_unexpected = true}), IsOk());
+    EXPECT_EQ(found, values[0]);
+  }
 }
 
 TEST_F(ReplicatedRanksTest, OverlappedSavesReadOnlyWhatTheyWrite) {
@@ -228,7 +290,9 @@ TEST_F(ReplicatedRanksTest, APatternThatMatchesNothingIsAWarning) {
   Job job(store_, 2, [](int32_t, CheckpointerOptions& options) { options.ranks.replicated.push_back("modle.*"); });
   EXPECT_THAT(job.Save(10), Each(IsOk()));
   EXPECT_THAT(job.Save(20), Each(IsOk()));
-  const std::string line = "RankOptions::replicated: no entry of step 10 matches [modle.*]\n";
+  const std::string line =
+      "RankOptions::replicated: no entry of step 10 matches 'modle.*'; what it was meant for is written by every "
+      "rank\n";
   EXPECT_EQ(job.ranks.warnings(), line + line) << "one of each rank";
 }
 
@@ -336,6 +400,13 @@ TEST_F(DeviceRanksTest, EachRankCopiesWhatItWritesOnTheDevice) {
   ExpectSaved(1000);
 }
 
+TEST_F(DeviceRanksTest, EachRankCopiesWhatItWritesBehindTheTraining) {
+  const auto states = SaveWith(Staging::kOverlapped);
+  EXPECT_THAT(states[0]->copied, ElementsAre(0, 2, 4, 6, 8));
+  EXPECT_THAT(states[1]->copied, ElementsAre(1, 3, 5, 7, 9));
+  ExpectSaved(0);
+}
+
 TEST_F(DeviceRanksTest, MemoryIsPreparedForWhatTheRankWrites) {
   std::vector<std::unique_ptr<DeviceState>> states;
   for (int rank = 0; rank < 2; ++rank) states.push_back(std::make_unique<DeviceState>(1024));
@@ -349,85 +420,6 @@ TEST_F(DeviceRanksTest, MemoryIsPreparedForWhatTheRankWrites) {
   EXPECT_THAT(told, Each(IsOk()));
   constexpr uint64_t kPlaceBytes = 64;  // of a small entry in a snapshot
   for (const auto& state : states) EXPECT_THAT(state->allocated, ElementsAre(512 * kPlaceBytes));
-}
-
-TEST(PartOfStateTest, TiesAndStagingOrderAreThoseOfTheWhole) {
-  struct Derived : State {
-    Derived() {
-      const auto tensor = [](std::string name, int64_t elements) {
-        return Entry{.spec = {.name = std::move(name), .dtype = Dtype::kInt8, .shape = {elements}},
-                     .bytes = static_cast<uint64_t>(elements)};
-      };
-      std::vector<Entry> entries = {tensor("m.a", 16), tensor("m.b", 12), tensor("m.b.moment", 8), tensor("m.tied", 12),
-                                    tensor("own", 1)};
-      entries[2].staged_with = 1;
-      entries[3].alias_of = 1;
-      entries[4].staged_with = 0;  // which another rank writes
-      SetDerivedEntries(std::move(entries));
-    }
-  };
-  Derived whole;
-  PartOfState part(whole, {.rank = 1, .world_size = 2, .replicated = {"m.*"}});
-  ASSERT_THAT(part.Refresh(), IsOk());
-  std::vector<std::tuple<std::string, int64_t, int64_t>> found;
-  for (const State::Entry& entry : part.entries()) {
-    found.emplace_back(entry.spec.name, entry.alias_of, entry.staged_with);
-  }
-  EXPECT_THAT(found, ElementsAre(std::tuple("m.b", -1, -1), std::tuple("m.b.moment", -1, 0),
-                                 std::tuple("m.tied", 0, -1), std::tuple("own", -1, -1)));
-}
-
-// An overlapped save of the whole state, by another checkpointer, may still read it.
-TEST(PartOfStateTest, WaitsUntilTheWholeStateIsRead) {
-  struct Refreshed : State {
-    absl::Status Refresh() override {
-      was_read = staged.future().ready();
-      return State::Refresh();
-    }
-    Promise staged;
-    bool was_read = false;
-  };
-  Refreshed whole;
-  whole.NoteStaging(whole.staged.future());
-  PartOfState part(whole, {.rank = 0, .world_size = 2, .replicated = {"m.*"}});
-  std::thread reader([&, waiting = gettid()] {
-    while (!Sleeps(waiting)) std::this_thread::yield();
-    whole.staged.Set(absl::OkStatus());
-  });
-  EXPECT_THAT(part.Refresh(), IsOk());
-  EXPECT_TRUE(whole.was_read);
-  reader.join();
-}
-
-TEST(PartOfStateTest, FollowsTheWholeState) {
-  State whole;
-  std::vector<float> a(4), b(3), c(2);
-  whole.AddTensor("m.a", Dtype::kFloat32, {4}, a.data());
-  whole.AddTensor("m.b", Dtype::kFloat32, {3}, b.data());
-  whole.AddTensor("own", Dtype::kFloat32, {2}, c.data());
-  std::string text = "1";
-  whole.AddValue("own.text", &text);
-  PartOfState part(whole, {.rank = 1, .world_size = 2, .replicated = {"m.*"}});
-  const auto names = [&] {
-    std::vector<std::string> out;
-    for (const State::Entry& entry : part.entries()) out.push_back(entry.spec.name);
-    return out;
-  };
-  ASSERT_THAT(part.Refresh(), IsOk());
-  EXPECT_THAT(names(), ElementsAre("m.b", "own", "own.text"));
-  EXPECT_TRUE(part.LeavesOut("m.a"));
-  EXPECT_FALSE(part.LeavesOut("m.b"));
-  const uint64_t version = part.structure_version();
-  text = std::string(1000, 'x');
-  ASSERT_THAT(part.Refresh(), IsOk());
-  EXPECT_EQ(part.structure_version(), version) << "a value's length is no part of it";
-  EXPECT_EQ(part.entries()[2].bytes, 1000u);
-  EXPECT_EQ(part.entries()[2].host, reinterpret_cast<std::byte*>(text.data()));
-  std::vector<float> d(5);
-  whole.AddTensor("m.d", Dtype::kFloat32, {5}, d.data());
-  ASSERT_THAT(part.Refresh(), IsOk());
-  EXPECT_NE(part.structure_version(), version);
-  EXPECT_THAT(names(), ElementsAre("m.a", "m.b", "own", "own.text"));
 }
 
 }  // namespace

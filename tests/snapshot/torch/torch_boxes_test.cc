@@ -102,11 +102,10 @@ using Use = std::function<absl::Status(AsyncCheckpointer& checkpointer, Part& pa
 std::vector<absl::Status> OnRanks(const std::string& directory, Part::Split split, int32_t world_size, const Use& use) {
   ThreadGather gather(world_size);
   return OnEachRank(world_size, [&](int32_t rank) -> absl::Status {
+    const auto all_gather = [&](const std::string& bytes) { return gather.Gather(rank, bytes); };
     auto checkpointer = AsyncCheckpointer::Open(
         {.directory = directory,
-         .ranks = {.rank = rank, .world_size = world_size, .all_gather = [&](const auto& bytes) {
-                     return gather.Gather(rank, bytes);
-                   }}});
+         .ranks = {.rank = rank, .world_size = world_size, .all_gather = all_gather, .replicated = {"*"}}});
     if (!checkpointer.ok()) return checkpointer.status();
     Part part(split, rank, world_size);
     if (absl::Status status = use(**checkpointer, part); !status.ok()) return status;
@@ -167,11 +166,12 @@ TEST(TorchBoxStateTest, WhatTheOptimizerKeepsIsABoxToo) {
   EXPECT_TRUE(FindEntry(part.state, "adam.weight.step").spec.whole());
 }
 
-TEST(TorchBoxStateTest, ABoxThatIsTheWholeTensorIsNone) {
+// On another rank it may be empty.
+TEST(TorchBoxStateTest, ABoxMayBeTheWholeTensor) {
   TorchState state;
   state.AddBox("t", torch::zeros({3, 2}), {3, 2}, {0, 0});
   ASSERT_THAT(state.Refresh(), IsOk());
-  EXPECT_TRUE(FindEntry(state, "t").spec.whole());
+  EXPECT_THAT(FindEntry(state, "t").spec.box_extent, ElementsAre(3, 2));
 }
 
 TEST(TorchBoxStateTest, TheLastCallCounts) {
@@ -220,17 +220,60 @@ TEST(TorchBoxStateTest, ATensorThatIsResizedIsAnError) {
   EXPECT_THAT(state.Refresh(), IsOk());
 }
 
-// Another tensor may come to lie where it was.
-TEST(TorchBoxStateTest, ATensorThatIsGoneIsForgotten) {
+// Else its part would be taken for the whole tensor.
+TEST(TorchBoxStateTest, ATensorThatTheStateLacksIsAnError) {
+  const auto is_missing =
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the state has not the tensor of [2, 6]"));
+  struct Holder : torch::nn::Module {
+    Holder() { weight = register_parameter("weight", torch::zeros({2, kIn})); }
+    void Replace() { parameters_["weight"] = weight = torch::ones({2, kIn}, torch::requires_grad()); }
+    at::Tensor weight;
+  };
+  Holder holder;
   TorchState state;
-  {
-    const at::Tensor gone = torch::zeros({3});
-    state.SetBox(gone, {10}, {0});
-  }
-  std::vector<at::Tensor> others;
-  for (int i = 0; i < 100; ++i) state.AddTensor(std::to_string(i), others.emplace_back(torch::zeros({3})));
+  state.AddModule("m", holder);
+  state.SetBox(holder.weight.detach(), {kOut, kIn}, {0, 0});
+  EXPECT_THAT(state.Refresh(), is_missing);
+  state.ClearBoxes();
+  EXPECT_THAT(state.Refresh(), IsOk());
+  state.SetBox(holder.weight, {kOut, kIn}, {0, 0});
   ASSERT_THAT(state.Refresh(), IsOk());
-  for (const State::Entry& entry : state.entries()) EXPECT_TRUE(entry.spec.whole()) << entry.spec.name;
+  for (int i = 0; i < 100; ++i) {  // one of them would lie where the first one was
+    holder.Replace();
+    EXPECT_THAT(state.Refresh(), is_missing);
+  }
+  state.ClearBoxes();
+  state.SetBox(holder.weight, {kOut, kIn}, {4, 0});
+  ASSERT_THAT(state.Refresh(), IsOk());
+  EXPECT_THAT(FindEntry(state, "m.weight").spec.box_offset, ElementsAre(4, 0));
+}
+
+// Whichever of them SetBox was called for.
+TEST(TorchBoxStateTest, TiedTensorsAreOneBox) {
+  for (const bool first : {false, true}) {
+    const at::Tensor one = torch::zeros({3});
+    const at::Tensor other = one.view({3});
+    TorchState state;
+    state.AddTensor("one", one);
+    state.AddTensor("other", other);
+    state.SetBox(first ? one : other, {10}, {7});
+    ASSERT_THAT(state.Refresh(), IsOk());
+    EXPECT_EQ(FindEntry(state, "other").alias_of, 0);
+    for (const char* name : {"one", "other"})
+      EXPECT_THAT(FindEntry(state, name).spec.box_offset, ElementsAre(7)) << name;
+  }
+}
+
+TEST(TorchBoxStateTest, AnOptimizerWithOneStateForAllIsRefused) {
+  torch::nn::Linear linear(kIn, 2);
+  torch::optim::LBFGS optimizer(linear->parameters());
+  TorchState state;
+  state.AddModule("linear", *linear);
+  state.AddOptimizer("lbfgs", optimizer, *linear);
+  EXPECT_THAT(state.Refresh(), IsOk());
+  state.SetBox(linear->weight, {kOut, kIn}, {0, 0});
+  EXPECT_THAT(state.Refresh(),
+              StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("optimizer 'lbfgs' keeps one state")));
 }
 
 TEST(TorchBoxStateTest, BoxesMayBeOnADeviceAndOfAnotherDtype) {

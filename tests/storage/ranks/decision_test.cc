@@ -149,7 +149,7 @@ TEST(CoordinatorTest, RanksThatDisagreeAreNamed) {
   };
   RankPart other = PartOf(2);
   other.structure = Digest128{{1}};
-  EXPECT_THAT(reason_for(other), HasSubstr("rank 2 and rank 0 differ in names"));
+  EXPECT_THAT(reason_for(other), HasSubstr("rank 2 and rank 0 differ in the entries that match"));
   EXPECT_THAT(reason_for(PartOf(3, 4)), HasSubstr("rank 3 is one of 4 ranks, rank 0 one of 3"));
 }
 

@@ -159,7 +159,7 @@ TEST(RankedAttemptsTest, RanksThatDisagreeAreNamed) {
   structure.OpenRanks(Patient());
   absl::Status of_rank_0;
   std::thread other_rank([&] { of_rank_0 = structure.SaveOne(0, 10); });
-  const auto differ = StatusIs(StatusCode::kAborted, HasSubstr("rank 1 and rank 0 differ in names"));
+  const auto differ = StatusIs(StatusCode::kAborted, HasSubstr("rank 1 and rank 0 differ in the entries that match"));
   EXPECT_THAT(structure.SaveOne(1, 10, Digest128{{1}}), differ);
   other_rank.join();
   EXPECT_THAT(of_rank_0, differ);
