@@ -134,8 +134,7 @@ class AsyncCheckpointer {
 
   // Blocks until the last save is staged, or one entry of it; its error if that failed. Trainers that update a layer as
   // soon as its gradient is there wait for an entry: parameters are copied in the order in which they were added, each
-  // followed by its optimizer state. For an entry that another rank writes (RankOptions::replicated) it waits until what
-  // comes before that one is copied. kNotFound: the last save has no such entry.
+  // followed by its optimizer state; of one that another rank writes, what comes before it. kNotFound: no such entry.
   absl::Status WaitUntilStaged();
   absl::Status WaitUntilStaged(std::string_view entry);
 
