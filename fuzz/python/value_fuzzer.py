@@ -60,7 +60,7 @@ def read(data):
             tree = _tree.Tree({"o": Optimizer(), "rng": random.Random(1)} if way % 2 else {"o": Optimizer()}, writable=True)
             if way % 4 < 2:  # as one whose parameters have names
                 tree._parameters = {id(Optimizer.param_groups[0]["params"][0]): "w"}
-            tree.assign(received, lambda name: False)
+            tree.assign(received, {}, lambda name: False)
     except tidemark.Error:
         pass
 

@@ -69,7 +69,7 @@ bool IsAt(const Array& known, nb::handle object, Dtype dtype) {
   const NumpyArray& array = MemoryOf(object);
   const std::vector<int64_t>& shape = known.spec.shape;
   if (known.data != static_cast<const std::byte*>(array.data) || known.spec.dtype != dtype || known.changes_early ||
-      !known.device.empty() || static_cast<size_t>(array.dimensions) != shape.size() ||
+      !known.device.empty() || !known.spec.whole() || static_cast<size_t>(array.dimensions) != shape.size() ||
       !std::equal(shape.begin(), shape.end(), array.shape)) {
     return false;
   }
@@ -105,7 +105,8 @@ Array ArrayOf(const nb::handle place) {
   const auto fields = nb::borrow<nb::tuple>(place);
   Array array{.spec = {.name = nb::cast<std::string>(fields[0]), .kind = EntryKind::kTensor}};
   array.spec.dtype = DtypeOf(nb::cast<std::string>(fields[1]), array.spec.name);
-  if (fields.size() == 4) {
+  const bool is_numpy = fields.size() == 4 || fields.size() == 6;
+  if (is_numpy) {
     PlaceInMemory(fields[2], nb::str("__array_struct__"), array);
     array.changes_early = nb::cast<bool>(fields[3]);
   } else {
@@ -114,6 +115,11 @@ Array ArrayOf(const nb::handle place) {
     array.strides = nb::cast<std::vector<int64_t>>(fields[4]);
     array.changes_early = nb::cast<bool>(fields[5]);
     array.device = nb::cast<std::string>(fields[6]);
+  }
+  if (const size_t box = is_numpy ? 4 : 7; fields.size() > box) {
+    array.spec.box_extent = std::move(array.spec.shape);
+    array.spec.shape = nb::cast<std::vector<int64_t>>(fields[box]);
+    array.spec.box_offset = nb::cast<std::vector<int64_t>>(fields[box + 1]);
   }
   return array;
 }
@@ -160,8 +166,11 @@ void ArrayList::Replace(size_t index, nb::handle place) {
 nb::object ArrayList::At(size_t index) const {
   if (index >= size()) throw nb::index_error();
   const Array& array = at(index);
-  return nb::make_tuple(array.spec.name, std::string(GetDtypeInfo(array.spec.dtype).name), array.spec.shape,
-                        reinterpret_cast<uint64_t>(array.data), array.strides, array.changes_early, array.device);
+  const nb::tuple place =
+      nb::make_tuple(array.spec.name, std::string(GetDtypeInfo(array.spec.dtype).name), array.spec.held_shape(),
+                     reinterpret_cast<uint64_t>(array.data), array.strides, array.changes_early, array.device);
+  if (array.spec.whole()) return place;
+  return place + nb::make_tuple(array.spec.shape, array.spec.box_offset);
 }
 
 nb::object ArrayList::AppendRun(const nb::dict& items, Py_ssize_t position, const std::string& prefix,
@@ -252,15 +261,6 @@ nb::object ArrayList::AppendRun(const nb::dict& items, Py_ssize_t position, cons
     names_.names.push_back({name, own_prefix});
   }
   return nb::none();
-}
-
-std::vector<size_t> ArrayList::IndicesIn(const nb::dict& names) const {
-  std::vector<size_t> indices;
-  if (names.size() == 0) return indices;
-  for (size_t i = 0; i < size(); ++i) {
-    if (names.contains(at(i).spec.name.c_str())) indices.push_back(i);
-  }
-  return indices;
 }
 
 std::shared_ptr<const std::vector<Array>> ArrayList::Share() {

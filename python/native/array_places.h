@@ -16,9 +16,12 @@ namespace tidemark::python {
 
 // A list of arrays. Each is given as a tuple:
 //
-//   (name, dtype, array, changes early)                                        an array of NumPy, which is asked where
-//   it is (name, dtype, shape, address, strides in bytes, changes early, device)     any other; no strides: row-major
-//   and contiguous
+//   (name, dtype, array, changes early)
+//       an array of NumPy, which is asked where it is
+//   (name, dtype, shape, address, strides in bytes, changes early, device)
+//       any other; no strides: row-major and contiguous
+//
+// If the array is a box of a tensor, the shape of that and the offset of the box follow.
 //
 // The memory stays that of the arrays: the caller keeps them alive. Every function needs the interpreter's lock, and
 // raises what `Raise` does for a dtype that cannot be stored.
@@ -34,7 +37,7 @@ class ArrayList {
 
   void Append(nanobind::handle place);
   void Replace(size_t index, nanobind::handle place);
-  // The tuple of seven.
+  // The tuple of seven, or of nine for a box.
   nanobind::object At(size_t index) const;
   size_t size() const { return is_as_before_ ? same_ : arrays_.size(); }
 
@@ -46,9 +49,6 @@ class ArrayList {
   nanobind::object AppendRun(const nanobind::dict& items, Py_ssize_t position, const std::string& prefix,
                              nanobind::handle ndarray, const nanobind::dict& dtypes, bool writable,
                              nanobind::list owners);
-
-  // The indices of those whose names are keys of the dict, ascending.
-  std::vector<size_t> IndicesIn(const nanobind::dict& names) const;
 
   // The arrays, never null; the same object as that of the list before, if they are the same arrays.
   std::shared_ptr<const std::vector<Array>> Share();

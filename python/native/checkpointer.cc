@@ -98,6 +98,18 @@ Tuning TuningOf(const nb::dict& options) {
           .poll_interval = absl::Seconds(Option<double>(options, "poll_interval"))};
 }
 
+// None: a job of one process.
+RankOptions RankOptionsOf(const nb::object& ranks) {
+  if (ranks.is_none()) return {};
+  const auto options = nb::cast<nb::dict>(ranks);
+  const auto world_size = Option<int32_t>(options, "world_size");
+  return {.rank = Option<int32_t>(options, "rank"),
+          .world_size = world_size,
+          .all_gather = AllGatherOf(options["all_gather"], world_size),
+          .vote_timeout = absl::Seconds(Option<double>(options, "vote_timeout")),
+          .outcome_margin = absl::Seconds(Option<double>(options, "outcome_margin"))};
+}
+
 CheckpointerOptions OptionsOf(const nb::dict& options, std::shared_ptr<EventQueue> events) {
   const auto number = [&](const char* name) { return nb::cast<int64_t>(options[name]); };
   const auto real = [&](const char* name) { return nb::cast<double>(options[name]); };
@@ -106,6 +118,7 @@ CheckpointerOptions OptionsOf(const nb::dict& options, std::shared_ptr<EventQueu
   CheckpointerOptions out;
   out.directory = text("directory");
   out.create = flag("create");
+  out.ranks = RankOptionsOf(options["ranks"]);
   out.save_interval_steps = number("save_interval_steps");
   out.save_on_steps = nb::cast<std::vector<int64_t>>(options["save_on_steps"]);
   out.save_interval_seconds = real("save_interval_seconds");
@@ -173,6 +186,16 @@ RestoreOptions RestoreOptionsOf(const nb::dict& options) {
           .progress = ProgressFunctionOf(options["progress"])};
 }
 
+// The state of a rank whose Python could not read it: a save of it fails, and the other ranks are told why.
+class UnreadableState final : public State {
+ public:
+  explicit UnreadableState(absl::Status why) : why_(std::move(why)) {}
+  absl::Status Refresh() override { return why_; }
+
+ private:
+  const absl::Status why_;
+};
+
 // The checkpointer and its events.
 class Handle {
  public:
@@ -195,6 +218,10 @@ class Handle {
   void Release() { checkpointer_.Release(); }
   EventQueue& events() { return *events_; }
 
+  // Calls of Save that the library was asked for. With the interpreter's lock held.
+  void NoteSaveBegun() { ++saves_begun_; }
+  int64_t saves_begun() const { return saves_begun_; }
+
   // What Python must not lose to a KeyboardInterrupt, which may come as soon as a call returns. With the interpreter's
   // lock held.
   void NoteSave(const Future& committed) {
@@ -210,6 +237,7 @@ class Handle {
   const std::vector<std::pair<int, std::string>>& failures() const { return failures_; }
 
  private:
+  int64_t saves_begun_ = 0;
   std::vector<Future> committing_;
   std::vector<std::pair<int, std::string>> failures_;
   const std::shared_ptr<EventQueue> events_;
@@ -271,11 +299,20 @@ void BindCheckpointer(nb::module_& module) {
             SaveOptions options{
                 .metrics = std::move(metrics), .user_metadata = std::move(user_metadata), .overwrite = overwrite};
             if (staging.has_value()) options.staging = StagingOf(*staging);
+            handle.NoteSaveBegun();
             SaveHandle save = ValueOrRaise(handle.Call([&](auto& c) { return c.Save(step, state, options); }));
             handle.NoteSave(save.committed());
             return save;
           },
           "step"_a, "state"_a, "metrics"_a, "user_metadata"_a, "overwrite"_a, "staging"_a.none())
+      .def_prop_ro("saves_begun", &Handle::saves_begun)
+      .def(
+          "refuse_save",
+          [](Handle& handle, int64_t step, const std::string& why) {
+            UnreadableState state{absl::InvalidArgumentError(why)};
+            handle.Call([&](auto& c) { return c.Save(step, state, {}).status(); }).IgnoreError();
+          },
+          "In a job of several ranks: this one cannot save the step, and the others need not wait for it.")
       .def(
           "evaluate",
           [](Handle& handle, int64_t step, TreeState& state, Metrics metrics, std::string user_metadata,
@@ -312,6 +349,7 @@ void BindCheckpointer(nb::module_& module) {
             // Without signals of its own: Python has seen the signal.
             std::unique_ptr<PreemptionGuard> guard = ValueOrRaise(PreemptionGuard::Install(
                 {.signals = {}, .grace = absl::Seconds(grace), .end = absl::Now() + absl::Seconds(left)}));
+            handle.NoteSaveBegun();
             const PreemptionReport report =
                 handle.Call([&](auto& c) { return guard->SaveAndClose(c, step, state, std::move(options)); });
             const auto status = [](const absl::Status& status) {

@@ -4,7 +4,10 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "nanobind/stl/map.h"
 #include "nanobind/stl/string.h"
@@ -36,6 +39,46 @@ std::string TypeAndText(const nb::python_error& error) {
   return found;
 }
 
+// With the interpreter's lock held: of an exception that is no Exception.
+void NoteInterruption(const SharedObject& function, const nb::python_error& error) {
+  if (!error.matches(PyExc_Exception)) nb::setattr(function.get(), "interruption", error.value());
+}
+
+std::string TypeNameOf(nb::handle object) { return TextOf(object.type().attr("__name__")); }
+
+bool IsBytes(nb::handle object) {
+  return PyBytes_Check(object.ptr()) != 0 || PyByteArray_Check(object.ptr()) != 0 ||
+         PyMemoryView_Check(object.ptr()) != 0;
+}
+
+// What an all-gather returned. With the interpreter's lock held; throws nanobind::python_error.
+absl::StatusOr<std::vector<std::string>> GatheredOf(nb::handle result, int32_t world_size) {
+  const std::string wanted = "not a sequence of " + std::to_string(world_size) + " byte strings, one of each rank";
+  if (PySequence_Check(result.ptr()) == 0) {
+    return absl::InvalidArgumentError("all_gather returned a value of type " + TypeNameOf(result) + ", " + wanted);
+  }
+  const Py_ssize_t size = PySequence_Size(result.ptr());
+  if (size < 0) throw nb::python_error();
+  if (size != world_size) {
+    return absl::InvalidArgumentError("all_gather returned a " + TypeNameOf(result) + " of " + std::to_string(size) +
+                                      ", " + wanted);
+  }
+  std::vector<std::string> gathered;
+  gathered.reserve(static_cast<size_t>(size));
+  for (Py_ssize_t rank = 0; rank < size; ++rank) {
+    const nb::object item = nb::steal(PySequence_GetItem(result.ptr(), rank));
+    if (!item.is_valid()) throw nb::python_error();
+    if (!IsBytes(item)) {
+      return absl::InvalidArgumentError("all_gather returned a value of type " + TypeNameOf(item) + " for rank " +
+                                        std::to_string(rank) + ", not bytes");
+    }
+    const nb::object bytes = nb::steal(PyBytes_FromObject(item.ptr()));
+    if (!bytes.is_valid()) throw nb::python_error();
+    gathered.emplace_back(PyBytes_AsString(bytes.ptr()), static_cast<size_t>(PyBytes_Size(bytes.ptr())));
+  }
+  return gathered;
+}
+
 // `argument()` makes the one argument, with the interpreter's lock held.
 template <typename Result, typename Argument>
 Result Ask(const SharedObject& function, Argument argument) {
@@ -47,7 +90,7 @@ Result Ask(const SharedObject& function, Argument argument) {
       return nb::cast<Result>(CallPython(function.get(), nb::object(argument())));
     } catch (const nb::python_error& error) {
       raised = TypeAndText(error);
-      if (!error.matches(PyExc_Exception)) nb::setattr(function.get(), "interruption", error.value());
+      NoteInterruption(function, error);
     } catch (const nb::cast_error&) {
       raised = "the function returned neither a bool nor a number";
     }
@@ -96,6 +139,21 @@ std::function<void(const RestoreProgress&)> ProgressFunctionOf(nb::object functi
   if (shared == nullptr) return nullptr;
   return [shared](const RestoreProgress& progress) {
     Ask<bool>(*shared, [&] { return nb::make_tuple(progress.step, progress.bytes_done, progress.bytes_total); });
+  };
+}
+
+AllGather AllGatherOf(nb::object function, int32_t world_size) {
+  const auto shared = SharedOf(std::move(function));
+  if (shared == nullptr) return nullptr;
+  return [shared, world_size](const std::string& given) -> absl::StatusOr<std::vector<std::string>> {
+    const Locked locked;
+    if (!locked) return absl::CancelledError("the Python interpreter has ended");
+    try {
+      return GatheredOf(CallPython(shared->get(), nb::bytes(given.data(), given.size())), world_size);
+    } catch (const nb::python_error& error) {
+      NoteInterruption(*shared, error);
+      return absl::InternalError("all_gather raised " + TypeAndText(error));
+    }
   };
 }
 

@@ -3,11 +3,13 @@
 #ifndef TIDEMARK_PYTHON_NATIVE_PYTHON_FUNCTIONS_H_
 #define TIDEMARK_PYTHON_NATIVE_PYTHON_FUNCTIONS_H_
 
+#include <cstdint>
 #include <functional>
 
 #include "nanobind/nanobind.h"
 #include "tidemark/checkpointer_options.h"
 #include "tidemark/health_monitor.h"
+#include "tidemark/ranks.h"
 #include "tidemark/restore_options.h"
 
 namespace tidemark::python {
@@ -28,6 +30,11 @@ std::function<void(const Divergence&)> DivergenceFunctionOf(nanobind::object fun
 
 // function((step, bytes that have been read, bytes in all)) -> bool, which is ignored
 std::function<void(const RestoreProgress&)> ProgressFunctionOf(nanobind::object function);
+
+// function(bytes) -> a sequence of `world_size` byte strings. Unlike those above it returns a status and throws
+// nothing: kInternal with the type and text of what the function raised, kInvalidArgument with what it returned
+// instead, kCancelled after the interpreter has ended.
+AllGather AllGatherOf(nanobind::object function, int32_t world_size);
 
 // (step, reason, remediation)
 nanobind::tuple TupleOf(const Divergence& divergence);

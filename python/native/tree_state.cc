@@ -21,7 +21,7 @@ namespace {
 template <typename Function>
 void ForEachRun(const Array& array, uint64_t bytes, Function function) {
   if (bytes == 0) return;
-  const std::vector<int64_t>& shape = array.spec.shape;
+  const std::vector<int64_t>& shape = array.spec.held_shape();
   int64_t run = GetDtypeInfo(array.spec.dtype).element_bytes;
   size_t outer = shape.size();  // dimensions that are counted
   while (outer > 0 && (shape[outer - 1] == 1 || array.strides[outer - 1] == run)) {
@@ -97,7 +97,7 @@ absl::StatusOr<std::vector<State::Entry>> EntriesOf(const std::vector<Array>& ar
     if (entry.bytes > 0) {
       const auto [first, is_new] =
           first_there.emplace(Place(array.data, array.device, entry.bytes, Numbers(array.strides),
-                                    contiguous ? Numbers() : Numbers(array.spec.shape)),
+                                    contiguous ? Numbers() : Numbers(array.spec.held_shape())),
                               static_cast<int64_t>(entries.size()));
       if (!is_new) entry.alias_of = first->second;
     }
@@ -148,7 +148,8 @@ absl::Status TreeState::SetEntries(std::shared_ptr<const std::vector<Array>> arr
 }
 
 void TreeState::SetDestinations(std::shared_ptr<const std::vector<Array>> arrays, std::vector<std::string> values,
-                                std::vector<std::string> open, bool converts, std::shared_ptr<DeviceTensors> devices) {
+                                std::vector<std::string> open, std::map<std::string, BoxBeneath> boxes, bool converts,
+                                std::shared_ptr<DeviceTensors> devices) {
   AwaitStaging();
   devices_ = std::move(devices);
   writes_.clear();
@@ -157,7 +158,8 @@ void TreeState::SetDestinations(std::shared_ptr<const std::vector<Array>> arrays
   arrays_ = std::move(arrays);
   names_ = std::move(values);
   open_ = std::move(open);
-  received_.clear();
+  boxes_ = std::move(boxes);
+  received_ = {};
   differences_ = {};
 }
 
@@ -174,6 +176,16 @@ bool TreeState::IsOpen(const std::string& name) const {
     if (name.size() > prefix.size() && name.starts_with(prefix) && name[prefix.size()] == '.') return true;
   }
   return false;
+}
+
+EntrySpec TreeState::WantedPart(EntrySpec saved) const {
+  const size_t dot = saved.name.rfind('.');
+  if (saved.kind != EntryKind::kTensor || dot == std::string::npos) return saved;
+  const auto found = boxes_.find(saved.name.substr(0, dot));
+  if (found == boxes_.end() || found->second.shape != saved.shape) return saved;
+  saved.box_offset = found->second.offset;
+  saved.box_extent = found->second.extent;
+  return saved;
 }
 
 void TreeState::CopyOfHost(size_t entry, std::byte* destination) const {
@@ -228,8 +240,8 @@ std::shared_ptr<std::byte> TreeState::AllocateStaging(uint64_t bytes) {
 }
 
 absl::Status TreeState::PrepareRestore(std::span<const EntrySpec> saved) {
-  receiving_.clear();
-  received_.clear();
+  receiving_ = {};
+  received_ = {};
   differences_ = {};
   absl::StatusOr<std::vector<Entry>> destinations = EntriesOf(own_arrays());
   if (!destinations.ok()) return destinations.status();
@@ -278,7 +290,7 @@ absl::Status TreeState::PrepareRestore(std::span<const EntrySpec> saved) {
   for (const EntrySpec& spec : saved) {
     if (known.contains(spec.name)) continue;
     if (IsOpen(spec.name)) {
-      destinations->push_back({.spec = spec});
+      destinations->push_back({.spec = WantedPart(spec)});
     } else {
       differences_.unexpected.push_back(spec.name);
     }
@@ -291,8 +303,9 @@ absl::Status TreeState::PrepareRestore(std::span<const EntrySpec> saved) {
 }
 
 absl::Status TreeState::Receive(size_t index, std::span<const std::byte> bytes) {
-  if (index >= own_arrays().size() || kept_[index]) {
-    Received& received = receiving_[entries()[index].spec.name];
+  const bool is_array = index < own_arrays().size();
+  if (!is_array || kept_[index]) {
+    Received& received = is_array ? receiving_.arrays[index] : receiving_.by_name[entries()[index].spec.name];
     received.spec = entries()[index].spec;
     if (received.spec.kind == EntryKind::kBytes || received.spec.kind == EntryKind::kString) {
       received.spec.shape = {static_cast<int64_t>(bytes.size())};
@@ -321,13 +334,12 @@ absl::Status TreeState::FlushReceived() {
 }
 
 absl::Status TreeState::FinishRestore() {
-  received_ = std::move(receiving_);
-  receiving_.clear();
+  received_ = std::exchange(receiving_, {});
   return State::FinishRestore();
 }
 
 void TreeState::AbandonRestore() {
-  receiving_.clear();
+  receiving_ = {};
   writes_.clear();
   State::AbandonRestore();
 }

@@ -18,11 +18,11 @@
 
 namespace tidemark::python {
 
-// An array of the trainer. Not owned.
+// An array of the trainer: an entry, or a box of one. Not owned.
 struct Array {
   EntrySpec spec;
   std::byte* data = nullptr;
-  std::vector<int64_t> strides;  // in bytes, for each dimension; empty: row-major and contiguous
+  std::vector<int64_t> strides;  // in bytes, for each dimension held; empty: row-major and contiguous
   bool changes_early = false;    // as State::Entry
   std::string device;            // on which `data` is; empty: in host memory
   bool operator==(const Array&) const = default;
@@ -34,10 +34,18 @@ struct Value {
   std::string bytes;
 };
 
-// What a restore found for an entry that is no array of the trainer.
+// What a restore found for an entry that it does not write into an array of the trainer.
 struct Received {
   EntrySpec spec;
   std::vector<std::byte> bytes;
+};
+
+// The box that a rank holds of each tensor beneath a name, if the tensor has this shape: the state that an optimizer
+// keeps for a parameter which the ranks hold together.
+struct BoxBeneath {
+  std::vector<int64_t> shape;
+  std::vector<int64_t> offset;
+  std::vector<int64_t> extent;
 };
 
 // How a checkpoint and a state differ; names of entries.
@@ -59,16 +67,19 @@ class TreeState : public State {
                           std::shared_ptr<DeviceTensors> devices);
 
   // For the next restore: it writes into `arrays`. For each of `values`, which are names, and for each entry whose name
-  // begins with one of `open` and a dot, it keeps what the checkpoint has. So it does with `converts` for each of
-  // `arrays` that has another floating-point dtype in the checkpoint, and Python converts it. `devices`: as above.
+  // begins with one of `open` and a dot, it keeps what the checkpoint has: of a tensor NAME.FIELD only the box that
+  // `boxes` has for NAME, if it has one. So it does with `converts` for each of `arrays` that has another
+  // floating-point dtype in the checkpoint, and Python converts it. `devices`: as above.
   void SetDestinations(std::shared_ptr<const std::vector<Array>> arrays, std::vector<std::string> values,
-                       std::vector<std::string> open, bool converts, std::shared_ptr<DeviceTensors> devices);
+                       std::vector<std::string> open, std::map<std::string, BoxBeneath> boxes, bool converts,
+                       std::shared_ptr<DeviceTensors> devices);
 
   // False if all of the arrays lie elsewhere than all those of the last save or restore: they are of another state.
   bool MayBeIn(const std::vector<Array>& arrays) const;
 
-  // Of the last restore that succeeded, by name.
-  std::map<std::string, Received> TakeReceived() { return std::move(received_); }
+  // Of the last restore that succeeded: values and what is open by name, and arrays that Python converts by index.
+  std::map<std::string, Received> TakeReceived() { return std::move(received_.by_name); }
+  std::map<size_t, Received> TakeConverted() { return std::move(received_.arrays); }
   // Of the last restore.
   const Differences& differences() const { return differences_; }
 
@@ -83,7 +94,14 @@ class TreeState : public State {
   void AbandonRestore() override;
 
  private:
+  struct AllReceived {
+    std::map<std::string, Received> by_name;
+    std::map<size_t, Received> arrays;  // by index into own_arrays()
+  };
+
   bool IsOpen(const std::string& name) const;
+  // Of a saved entry that is open.
+  EntrySpec WantedPart(EntrySpec saved) const;
   // Of an array in host memory.
   void CopyOfHost(size_t entry, std::byte* destination) const;
 
@@ -95,10 +113,11 @@ class TreeState : public State {
   std::vector<Value> values_;           // of a save: the entries behind them
   std::vector<std::string> names_;
   std::vector<std::string> open_;
+  std::map<std::string, BoxBeneath> boxes_;
   bool converts_ = false;
   std::vector<bool> kept_;  // of a restore: by index into own_arrays(), those that Python converts
-  std::map<std::string, Received> receiving_;
-  std::map<std::string, Received> received_;
+  AllReceived receiving_;
+  AllReceived received_;
   Differences differences_;
   std::shared_ptr<DeviceTensors> devices_;
   std::vector<DeviceTensors::Write> writes_;  // of a restore, since the last FlushReceived

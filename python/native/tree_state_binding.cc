@@ -1,5 +1,6 @@
 // TreeState for Python. Every call that may block releases the interpreter's lock.
 
+#include <map>
 #include <memory>
 #include <string>
 #include <tuple>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "nanobind/nanobind.h"
+#include "nanobind/stl/map.h"
 #include "nanobind/stl/string.h"
 #include "nanobind/stl/tuple.h"
 #include "nanobind/stl/vector.h"
@@ -50,6 +52,25 @@ std::vector<Value> ValuesOf(const std::vector<ValueTuple>& tuples) {
   return values;
 }
 
+// By name: shape, offset, extent.
+using BoxTuples = std::map<std::string, std::tuple<std::vector<int64_t>, std::vector<int64_t>, std::vector<int64_t>>>;
+
+std::map<std::string, BoxBeneath> BoxesOf(BoxTuples tuples) {
+  std::map<std::string, BoxBeneath> boxes;
+  for (auto& [name, box] : tuples) {
+    auto& [shape, offset, extent] = box;
+    boxes[name] = {.shape = std::move(shape), .offset = std::move(offset), .extent = std::move(extent)};
+  }
+  return boxes;
+}
+
+// (kind, dtype, shape, bytes)
+nb::tuple TupleOf(const Received& received) {
+  return nb::make_tuple(std::string(EntryKindName(received.spec.kind)),
+                        std::string(GetDtypeInfo(received.spec.dtype).name), received.spec.held_shape(),
+                        nb::bytearray(received.bytes.data(), received.bytes.size()));
+}
+
 // Null for None.
 std::shared_ptr<DeviceTensors> DevicesOf(nb::object object) {
   return object.is_none() ? nullptr : std::make_shared<DeviceTensors>(std::move(object));
@@ -71,7 +92,6 @@ void BindTreeState(nb::module_& module) {
       .def("after", &ArrayList::After, "An empty list that expects these arrays, if they were shared with a state.")
       .def("append", &ArrayList::Append)
       .def("append_run", &ArrayList::AppendRun)
-      .def("indices_in", &ArrayList::IndicesIn)
       .def("__getitem__", &ArrayList::At)
       .def("__setitem__", &ArrayList::Replace)
       .def("__len__", &ArrayList::size);
@@ -95,14 +115,15 @@ void BindTreeState(nb::module_& module) {
       .def(
           "set_destinations",
           [](TreeState& state, ArrayList& arrays, std::vector<std::string> values, std::vector<std::string> open,
-             bool converts, nb::object devices) {
+             bool converts, nb::object devices, BoxTuples boxes) {
             std::shared_ptr<const std::vector<Array>> native_arrays = arrays.Share();
             std::shared_ptr<DeviceTensors> native_devices = DevicesOf(std::move(devices));
             const Unlocked unlocked;
-            state.SetDestinations(std::move(native_arrays), std::move(values), std::move(open), converts,
-                                  std::move(native_devices));
+            state.SetDestinations(std::move(native_arrays), std::move(values), std::move(open),
+                                  BoxesOf(std::move(boxes)), converts, std::move(native_devices));
           },
-          "arrays"_a, "values"_a, "open"_a, "converts"_a = false, "devices"_a.none() = nb::none())
+          "arrays"_a, "values"_a, "open"_a, "converts"_a = false, "devices"_a.none() = nb::none(),
+          "boxes"_a = BoxTuples())
       .def("may_be_in", [](const TreeState& state, ArrayList& arrays) { return state.MayBeIn(*arrays.Share()); })
       .def("await_staging",
            [](const TreeState& state) {
@@ -118,14 +139,18 @@ void BindTreeState(nb::module_& module) {
           "take_received",
           [](TreeState& state) {
             nb::dict out;
-            for (const auto& [name, received] : state.TakeReceived()) {
-              out[name.c_str()] = nb::make_tuple(
-                  std::string(EntryKindName(received.spec.kind)), std::string(GetDtypeInfo(received.spec.dtype).name),
-                  received.spec.shape, nb::bytearray(received.bytes.data(), received.bytes.size()));
-            }
+            for (const auto& [name, received] : state.TakeReceived()) out[name.c_str()] = TupleOf(received);
             return out;
           },
-          "{name: (kind, dtype, shape, bytes)}");
+          "{name: (kind, dtype, shape, bytes)}")
+      .def(
+          "take_converted",
+          [](TreeState& state) {
+            nb::dict out;
+            for (const auto& [index, received] : state.TakeConverted()) out[nb::cast(index)] = TupleOf(received);
+            return out;
+          },
+          "{index of the array: (kind, dtype, shape, bytes)} of arrays that have another dtype in the checkpoint.");
 }
 
 }  // namespace tidemark::python

@@ -11,6 +11,7 @@ Importing this module imports no framework: it knows arrays of NumPy and PyTorch
 """
 
 from . import errors
+from ._boxes import Box
 from ._checkpointer import Checkpointer
 from ._codec import register
 from ._evaluator import Snapshot, Verdict, capture
@@ -23,6 +24,7 @@ from ._options import AdaptivePeriod, AwaitEvaluation, KeepBest, Retention, Save
 from ._pickled import Pickled
 from ._preemption import PreemptionGuard, PreemptionReport
 from ._progress import RestoreProgress
+from ._ranks import Ranks
 from ._reader import Damage, SavePhase, Slice, Step, VerifyReport, open, phases, references, steps, verify  # noqa: A004
 from ._rng import rng
 from ._statistics import DurationHistogram, RetentionDecision, Statistics
@@ -31,10 +33,10 @@ from ._trainer import AsyncTrainer, TrainingReport
 from .errors import AlreadyHeldError, DataLossError, Error, MismatchError, NotFoundError, UnsupportedTypeError
 
 __all__ = [
-    "AdaptivePeriod", "AlreadyHeldError", "AsyncTrainer", "AwaitEvaluation", "BestFile", "CheckpointObserver",
+    "AdaptivePeriod", "AlreadyHeldError", "AsyncTrainer", "AwaitEvaluation", "BestFile", "Box", "CheckpointObserver",
     "Checkpointer", "Damage", "DataLossError", "Divergence", "DurationHistogram", "Error", "Evaluation", "Future",
     "HealthMonitor", "KeepBest", "MismatchError", "NotFoundError", "Pickled", "PreemptionGuard", "PreemptionReport",
-    "RestoreProgress", "RestoreReport", "Retention", "RetentionDecision", "SaveHandle", "SavePhase", "SaveQuestion",
+    "Ranks", "RestoreProgress", "RestoreReport", "Retention", "RetentionDecision", "SaveHandle", "SavePhase", "SaveQuestion",
     "Slice", "Snapshot", "Statistics", "Step", "StepInfo", "TrainingReport", "Tuning", "UnsupportedTypeError", "Verdict",
     "VerifyReport", "WorkerReport", "capture", "errors", "export_safetensors", "follow", "open", "phases", "references",
     "register", "rng", "steps", "verify",

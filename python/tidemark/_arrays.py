@@ -10,10 +10,13 @@ from .errors import InvalidArgumentError, UnimplementedError, UnsupportedTypeErr
 
 # Name, dtype, array, and whether the next forward pass changes it. An array of NumPy says itself where it lies.
 NumpyPlace = tuple[str, str, Any, bool]
+# The same and, of a box, the shape of its tensor and its offset.
+NumpyBox = tuple[str, str, Any, bool, list[int], list[int]]
 # Name, dtype, shape, address, strides in bytes (empty: contiguous), whether the next forward pass changes it, and the
 # device ("cuda:0"; "": host memory).
 TorchPlace = tuple[str, str, list[int], int, list[int], bool, str]
-Place = Union[NumpyPlace, TorchPlace]
+TorchBox = tuple[str, str, list[int], int, list[int], bool, str, list[int], list[int]]
+Place = Union[NumpyPlace, NumpyBox, TorchPlace, TorchBox]
 
 _TORCH_NAMES = {"torch." + name: name for name in (
     "bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "bfloat16", "float32",
@@ -202,9 +205,9 @@ def copy_into(array: Any, content: bytearray | memoryview) -> None:
         ctypes.memmove(address_of(array), bytes(content), len(content))
 
 
-def memory_of(place: TorchPlace) -> tuple[int, str, tuple[int, ...], tuple[int, ...], str]:
+def memory_of(place: TorchPlace | TorchBox) -> tuple[int, str, tuple[int, ...], tuple[int, ...], str]:
     """Address, dtype, shape, strides in bytes (none: contiguous), and device. Tied arrays have the same."""
-    _, dtype, shape, address, strides, _, device = place
+    _, dtype, shape, address, strides, _, device = place[:7]
     return address, dtype, tuple(shape), tuple(strides), device
 
 

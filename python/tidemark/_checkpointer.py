@@ -8,20 +8,21 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 from . import _native
 from ._closing import close_after, left_running, opened
+from ._consumers import SnapshotConsumers
 from ._conversion import SavedDtypes
 from ._devices import DeviceTensors, Streams
-from ._evaluator import EvaluatorFunction, guarded, is_in, modes_of
+from ._evaluator import is_in
 from ._futures import SLICE, Future, Notifier, SaveHandle, in_slices
 from ._health import HealthMonitor
 from ._observer import CheckpointObserver, logger
 from ._options import (
-    AdaptivePeriod, Retention, SaveQuestion, Tuning, left_out_by, mismatch, options_of, raise_interruption, restore_options,
-    save_rule)
+    Retention, SaveQuestion, Tuning, left_out_by, mismatch, options_of, raise_interruption, restore_options, save_rule)
 from ._progress import Progress, progress_function
+from ._ranks import Ranks, options_of_ranks, ranks_or_none
 from ._records import StepRecords
 from ._statistics import Statistics, statistics
 from ._step_info import RestoreReport, StepInfo, step_info
@@ -29,11 +30,10 @@ from ._tree import Tree, copy_of_containers
 from .errors import (
     DeadlineExceededError, Error, FailedPreconditionError, InternalError, InvalidArgumentError, from_status)
 
-F = TypeVar("F", bound=EvaluatorFunction)
 T = TypeVar("T")
 
 
-class Checkpointer(StepRecords):
+class Checkpointer(StepRecords, SnapshotConsumers):
     """Opens or creates the store at `path` and takes its lock. A context manager: leaving it closes.
 
     Every option has the name, the default and the range of the C++ library's CheckpointerOptions; times are in seconds.
@@ -41,12 +41,15 @@ class Checkpointer(StepRecords):
     is to be saved, and a warning has the message. `saved_dtypes`: {pattern of names: "float16", "bfloat16", "float32" or
     "float64"}: floating-point arrays whose names match are stored in that dtype, rounded to nearest, and evaluators get
     them so; a restore of them needs `convert_dtypes`. The save converts them before it returns, in memory that it keeps.
-    `observer` is told of commits, failures, deletions, evaluations and warnings.
+    `observer` is told of commits, failures, deletions, evaluations and warnings. `ranks`: of a job of several processes, which
+    all open the same store, alike; None: one process. Rank 0 holds the store.
     Use it from one thread at a time, except that the methods that name a step (`tag`, `pin`, `delete`, `report_metrics`)
     may run on any. In a forked child it cannot be used.
 
     AlreadyHeldError: another process holds the store. NotFoundError: there is none, and `create` is False. A store that an
-    older version wrote is converted first; older versions cannot open it any more.
+    older version wrote is converted first; older versions cannot open it any more. With `ranks` an error of one rank is one
+    of all. InvalidArgumentError: times or rules of saves differ between them. FailedPreconditionError: they are in
+    different calls.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool = True, save_interval_steps: int = 0,
@@ -55,7 +58,8 @@ class Checkpointer(StepRecords):
                  when_full: str = "block", staging: str = "blocking", compression: str = "throughput", reuse: bool = True,
                  saved_dtypes: Mapping[str, str] | None = None, retention: Retention | None = None,
                  tuning: Tuning | None = None, save_timeout: float = float("inf"), close_timeout: float = 1800.0,
-                 metrics_file: str | os.PathLike[str] = "", observer: CheckpointObserver | None = None) -> None:
+                 metrics_file: str | os.PathLike[str] = "", observer: CheckpointObserver | None = None,
+                 ranks: Ranks | None = None) -> None:
         self.path = os.path.abspath(path)
         self._close_timeout = close_timeout
         self._pid = os.getpid()
@@ -69,8 +73,8 @@ class Checkpointer(StepRecords):
         self._streams = Streams()
         self._on_devices: DeviceTensors | None = None  # those of them that are on devices
         self._saved_dtypes = SavedDtypes(saved_dtypes or {})
-        self._monitors: list[HealthMonitor] = []  # keeps them alive
-        self._evaluations = object()  # tells the calls of its evaluators from those of others
+        self._monitors: list[HealthMonitor] = []
+        self._evaluations = object()
         self._state = _native.TreeState()
         self._arrays = _native.ArrayList()  # of the last save: names and places
         options = {
@@ -79,10 +83,15 @@ class Checkpointer(StepRecords):
             "save_when": save_rule(save_when), "staging_bytes_max": staging_bytes_max, "when_full": when_full,
             "staging": staging, "compression": compression, "reuse": reuse, "save_timeout": float(save_timeout),
             "close_timeout": float(close_timeout), "metrics_file": os.fspath(metrics_file),
-            **options_of(retention or Retention(), tuning or Tuning())}
-        self._save_rule = options["save_when"]
-        self._functions = [self._save_rule, options["keep"], *(rule[-1] for rule in options["keep_best"])]
-        self._native = _native.Checkpointer(options)
+            "ranks": options_of_ranks(ranks_or_none(ranks)), **options_of(retention or Retention(), tuning or Tuning())}
+        self._save_rule, self._of_ranks = options["save_when"], options["ranks"]
+        self._all_gather = self._of_ranks and self._of_ranks["all_gather"]
+        self._functions = [self._save_rule, self._all_gather, options["keep"], *(rule[-1] for rule in options["keep_best"])]
+        try:
+            self._native = _native.Checkpointer(options)
+        except InternalError:
+            self._raise_interruptions()
+            raise
         self._closed = False
         self._notifier = Notifier(self._native, observer)
         opened.add(self)
@@ -116,10 +125,15 @@ class Checkpointer(StepRecords):
         return self._native
 
     def should_save(self, step: int) -> bool:
-        """Whether the options ask for a save at this step. Without a rule: at every step."""
+        """Whether the options ask for a save at this step. Without a rule: at every step. With `ranks` rank 0 decides where a
+        rule depends on the time or on a function; then all ranks must call it."""
         wanted = not self._closed and bool(self._native.should_save(step))
-        raise_interruption(self._save_rule)
+        self._raise_interruptions()
         return wanted
+
+    def _raise_interruptions(self) -> None:
+        raise_interruption(self._save_rule)
+        raise_interruption(self._all_gather)
 
     def save(self, step: int, state: Any, *, metrics: dict[str, float] | None = None, user_metadata: str = "{}",
              overwrite: bool = False, staging: str | None = None) -> SaveHandle:
@@ -132,10 +146,28 @@ class Checkpointer(StepRecords):
 
         UnsupportedTypeError: the state has something that cannot be stored. AlreadyExistsError: the step is there, and
         `overwrite` is off. ResourceExhaustedError: no memory. InternalError: PyTorch could not copy a tensor on a device.
+
+        With `ranks` all ranks save the step, each its own part; its metrics and `user_metadata` are rank 0's. `committed` is the
+        same on all: the step, or AbortedError with the rank that failed, and why. A rank that could not begin the save gets its
+        own error. One that rank 0 does not answer until its deadline gets an Error with the code "UNKNOWN".
         """
         native = self._require()
-        self._gather(state)
-        return self._handle_of(native.save(step, self._state, metrics or {}, user_metadata, overwrite, staging))
+        with self._telling_ranks(native, step):
+            self._gather(state)
+            handle = native.save(step, self._state, metrics or {}, user_metadata, overwrite, staging)
+        return self._handle_of(handle)
+
+    @contextlib.contextmanager
+    def _telling_ranks(self, native: _native.Checkpointer, step: int) -> Iterator[None]:
+        """Of a save that did not get as far as the library, the other ranks are told why: they need not wait for this one."""
+        begun = native.saves_begun
+        try:
+            yield
+        except BaseException as error:
+            if self._of_ranks is not None and native.saves_begun == begun:
+                with contextlib.suppress(TypeError):  # the step is no number
+                    native.refuse_save(step, f"{type(error).__name__}: {error}")
+            raise
 
     def evaluate(self, step: int, state: Any, *, metrics: dict[str, float] | None = None, user_metadata: str = "{}",
                  staging: str | None = None) -> SaveHandle:
@@ -176,78 +208,13 @@ class Checkpointer(StepRecords):
     def _watched(self, future: Future) -> Future:
         return future if self._notifier is None else self._notifier.add(future)
 
-    @overload
-    def evaluator(self, name: str, function: None = None, *, entries: Sequence[str] = (), every_steps: int = 1,
-                  when_lagging: str = "latest", max_pending: int = 1, best: str | Mapping[str, str] = "",
-                  half_precision: str = "", threads: int = 1) -> Callable[[F], F]: ...
-
-    @overload
-    def evaluator(self, name: str, function: F, *, entries: Sequence[str] = (), every_steps: int = 1,
-                  when_lagging: str = "latest", max_pending: int = 1, best: str | Mapping[str, str] = "",
-                  half_precision: str = "", threads: int = 1) -> F: ...
-
-    def evaluator(self, name: str, function: Any = None, *, entries: Sequence[str] = (), every_steps: int = 1,
-                  when_lagging: str = "latest", max_pending: int = 1, best: str | Mapping[str, str] = "",
-                  half_precision: str = "", threads: int = 1) -> Any:
-        """Calls `function` with a `Snapshot` of every save from now on, on a thread of the library. Also a decorator.
-
-            @checkpointer.evaluator("validation", entries=["model.*"])
-            def validate(snapshot):
-                return {"loss": loss(snapshot["model.weight"])}
-
-        It returns a dict of numbers, one number (the metric "value"), None, or a `Verdict`. The numbers become metrics of
-        the step: "validation/loss". If it raises, the step has a record of that, and a warning has the traceback. If it
-        does not return, `close` ends at its deadline; the end of the process does not wait for it longer than that. It
-        must not wait for a save, nor close the checkpointer.
-
-        `entries`: only those whose names match one of these patterns, with "*" and "?"; (): all. `every_steps`: only steps
-        divisible by it. `max_pending` snapshots may wait or be evaluated, and so hold memory; further ones are treated as
-        `when_lagging` says: "latest" replaces the one that waits, "skip" leaves the new one out, "block" has `save` wait,
-        "queue" reads the step from the disk when its turn comes. `best`: whether the "lowest" or the "highest" value of
-        each metric is the best, by the evaluator's own names, where those do not say it; a word alone is that of a single
-        number. `half_precision`: "bfloat16" or "float16": converts larger floats, in memory of its own. `threads`: calls
-        at a time; with more than one the function must be thread-safe.
-
-        InvalidArgumentError: an option is out of its range. AlreadyExistsError: the name is taken.
-        """
-        options = {"name": name, "entries": list(entries), "every_steps": every_steps, "when_lagging": when_lagging,
-                   "max_pending": max_pending, "best": modes_of(best), "half_precision": half_precision, "threads": threads}
-
-        def add(function: EvaluatorFunction) -> EvaluatorFunction:
-            if not callable(function):
-                raise InvalidArgumentError(f"evaluator '{name}' is a {type(function).__name__}, not a function")
-            self._require().add_evaluator(options, guarded(name, function, BaseException, self._evaluations))
-            return function
-
-        return add if function is None else add(function)
-
-    def add_health_monitor(self, monitor: HealthMonitor) -> None:
-        """Has the monitor examine every save from now on. AlreadyExistsError: there is an evaluator of its name."""
-        self._require().add_health_monitor(monitor._native)
-        self._monitors.append(monitor)
-
-    def add_average(self, name: str = "ema", *, entries: Sequence[str] = ("model.*",), kind: str = "exponential",
-                    decay: float = 0.999, begin_step: int = 0, every_steps: int = 1,
-                    adaptive: AdaptivePeriod | None = None) -> None:
-        """Averages entries over the snapshots from now on, and saves the average in the same step: that of
-        "model.weight" is the entry "ema.model.weight". A restore brings it back, so add it before.
-
-        `kind`: "exponential", by `decay` for each snapshot, or "uniform": the mean since `begin_step`. `every_steps`: only
-        steps divisible by it are taken in, and of these as `adaptive` says. To load an average: `restore(state,
-        only=["model.*"], renames=[("ema.model", "model")])`.
-
-        InvalidArgumentError: an option is out of its range. AlreadyExistsError: the name is taken.
-        """
-        self._require().add_average({"name": name, "entries": list(entries), "kind": kind, "decay": float(decay),
-                                     "begin_step": begin_step, "every_steps": every_steps,
-                                     "adaptive": adaptive and vars(adaptive)})
-
     def _save_and_close(self, step: int, state: Any, metrics: dict[str, float], user_metadata: str, overwrite: bool,
                         grace: float, left: float) -> tuple[Error | None, Error | None, str]:
         """For PreemptionGuard: the failures of the save and of the close, and a line about both."""
         native = self._require()
-        self._gather(state)
-        save, close, line = native.save_and_close(step, self._state, metrics, user_metadata, overwrite, grace, left)
+        with self._telling_ranks(native, step):
+            self._gather(state)
+            save, close, line = native.save_and_close(step, self._state, metrics, user_metadata, overwrite, grace, left)
         errors = [from_status(*status) if status[0] else None for status in (save, close)]
         if any(isinstance(error, DeadlineExceededError) for error in errors):
             left_running.append((native, self._state, self._owners))  # threads of the library may still use them
@@ -300,7 +267,8 @@ class Checkpointer(StepRecords):
                renames: Sequence[tuple[str, str]] = (), allow_missing: bool = False, allow_unexpected: bool = False,
                convert_dtypes: bool = False, accept: Callable[[StepInfo], bool] | None = None,
                evaluations_timeout: float = 300.0, device: Any = None, progress: Progress = False) -> int:
-        """Fills the state from the highest committed step, and returns the step to train next: that step + 1.
+        """Fills the state from the highest committed step, and returns the step to train next: that step + 1. With `ranks` it is
+        the same step on all of them.
 
         Returns 0, with the state untouched, in a fresh run. Stop the training on any exception. The options are those of
         `restore`. MismatchError: the checkpoint does not fit.
@@ -334,6 +302,11 @@ class Checkpointer(StepRecords):
 
         NotFoundError: there is no such step. MismatchError: it does not fit. DataLossError: it is damaged.
         InternalError: `accept` or `progress` raised.
+
+        With `ranks` all ranks call this alike, and get the same step or an error; after one of another rank, arrays and values
+        of this one may have been set. `step` and `accept` are rank 0's. Entries that this rank's state lacks are left out. A
+        tensor is read from whatever ranks have its elements, and any other value from the lowest rank that saved it, so the
+        names of values that differ between ranks have the rank in them. The number of ranks may be another than in the save.
         """
         native = self._require()
         options = restore_options(healthy_only, only, renames, allow_missing, allow_unexpected, accept, evaluations_timeout,
@@ -369,7 +342,9 @@ class Checkpointer(StepRecords):
         # Entries of the package itself may be there, whatever the state is.
         on_devices = tree.on_devices(None)
         destination.set_destinations(tree.arrays, [*tree.values, *tree.objects], [*tree.objects, "$tidemark"],
-                                     convert_dtypes, on_devices)
+                                     convert_dtypes, on_devices, tree.boxes_of_optimizers())
+        if self._of_ranks is not None:
+            options["allow_unexpected"] = True  # other ranks have those
         try:
             result = restore(destination)
         except InvalidArgumentError as error:
@@ -377,6 +352,7 @@ class Checkpointer(StepRecords):
         except InternalError:
             raise_interruption(options["accept"])
             raise_interruption(options["progress"])
+            self._raise_interruptions()
             raise
         finally:
             if options["progress"] is not None:
@@ -384,7 +360,7 @@ class Checkpointer(StepRecords):
             if on_devices is not None:
                 on_devices.release()
         if result:  # not of a fresh run
-            tree.assign(destination.take_received(), left_out_by(destination, options["only"]))
+            tree.assign(destination.take_received(), destination.take_converted(), left_out_by(destination, options["only"]))
         return result
 
     def set_save_interval(self, steps: int) -> None:

@@ -39,14 +39,16 @@ class SavedDtypes:
             key = _arrays.memory_of(place)
             wanted = next((to for pattern, to in self._dtypes.items() if matches(name, [pattern])), dtype)
             if place[6]:
-                tree.arrays[i] = (name, first.setdefault(key, wanted), *place[2:])
+                stored: Any = (name, first.setdefault(key, wanted), *place[2:])
+                tree.arrays[i] = stored
                 continue
             if key not in first:
                 first[key] = None
                 if wanted != dtype:
                     copies[name] = first[key] = self._copy(name, tree.owners[i], wanted)
             if first[key] is not None:
-                tree.arrays[i] = _arrays.place_of(first[key], name, writable=False, changes_early=place[5])
+                there: Any = _arrays.place_of(first[key], name, writable=False, changes_early=place[5])
+                tree.arrays[i] = (*there, *place[7:])
                 tree.owners[i] = first[key]
         self._copies = copies
 

@@ -106,7 +106,7 @@ class Snapshot(Mapping[str, Any]):
             self._native.restore(destination, options)
         except InvalidArgumentError as error:
             raise mismatch(error, destination, options) from None
-        tree.assign(destination.take_received(), left_out_by(destination, only))
+        tree.assign(destination.take_received(), destination.take_converted(), left_out_by(destination, only))
 
     def export_safetensors(self, path: str | os.PathLike[str], *, entries: Sequence[str] = (),
                            renames: Sequence[tuple[str, str]] = (), dtype: str = "", replace: bool = False) -> None:

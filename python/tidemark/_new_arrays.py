@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import _arrays
+from . import _arrays, _dtensors
 from .errors import UnimplementedError
 
 _Put = Callable[[Any], None]
@@ -34,6 +34,9 @@ class NewArrays:
         """The array into which to restore: the value itself, or a new one that `put` will put in its place."""
         if not self.of_all and not is_on_meta(value):
             return value
+        if _dtensors.is_dtensor(value):
+            raise UnimplementedError(f"'{path}' is a DTensor {'without memory' if is_on_meta(value) else 'of the state'}, and a "
+                                     f"restore makes no new ones. Give it memory (module.to_empty), and use `restore`")
         key = _tie_of(value, path)
         if key not in self._made:
             self._made[key] = (value, self._like(value))

@@ -156,7 +156,8 @@ def left_out_by(destination: _native.TreeState, only: Sequence[str]) -> Callable
 
 
 class TrainerFunction:
-    """A function of the trainer, as the native module takes it: it returns exactly a bool or a float.
+    """A function of the trainer, as the native module takes it: it returns exactly a bool or a float, or what an all-gather
+    does.
 
     The native module keeps it, and the garbage collector does not see that. So a function that refers to its checkpointer
     would keep both for ever: `forget` ends that.
@@ -166,13 +167,13 @@ class TrainerFunction:
     """
 
     def __init__(self, function: Callable[[Any], Any], argument: Callable[[Any], Any],
-                 result: Callable[[Any], bool | float]) -> None:
+                 result: Callable[[Any], Any]) -> None:
         self._function: Callable[[Any], Any] | None = function
         self._argument = argument
         self._result = result
         self.interruption: BaseException | None = None
 
-    def __call__(self, given: Any) -> bool | float:
+    def __call__(self, given: Any) -> Any:
         function = self._function
         if function is None:
             raise FailedPreconditionError("the checkpointer is closed")

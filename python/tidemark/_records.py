@@ -6,6 +6,7 @@ from . import _native
 from ._futures import Future
 from ._statistics import RetentionDecision
 from ._step_info import StepInfo, step_info
+from .errors import InternalError
 
 
 class StepRecords:
@@ -15,6 +16,9 @@ class StepRecords:
         raise NotImplementedError
 
     def _watched(self, future: Future) -> Future:
+        raise NotImplementedError
+
+    def _raise_interruptions(self) -> None:
         raise NotImplementedError
 
     def steps(self) -> list[StepInfo]:
@@ -50,7 +54,7 @@ class StepRecords:
         self._require().untag(name)
 
     def delete(self, step: int, reason: str = "deleted by the trainer") -> None:
-        """Deletes a committed step. FailedPreconditionError: it stays under all rules."""
+        """Deletes a committed step. FailedPreconditionError: it stays under all rules, or this is another rank than 0."""
         self._require().delete(step, reason)
 
     def discard_after(self, step: int, reason: str = "the run went back to an earlier step") -> list[int]:
@@ -58,9 +62,14 @@ class StepRecords:
         was restored to an older step and goes on from there. Waits for saves in flight.
 
         FailedPreconditionError names the later steps that are pinned, tagged, or still being read, or no step up to `step`
-        is committed; nothing is deleted then. AlreadyHeldError: a restore is going on.
+        is committed; nothing is deleted then. AlreadyHeldError: a restore is going on. With `ranks` all ranks call it alike,
+        and get the same steps, or the same error.
         """
-        return list(self._require().discard_after(step, reason))
+        try:
+            return list(self._require().discard_after(step, reason))
+        except InternalError:
+            self._raise_interruptions()
+            raise
 
     def committed(self, step: int) -> Future:
         """The `committed` of the step's save in flight. Without one it is resolved: with the step if it is committed, else
@@ -68,9 +77,11 @@ class StepRecords:
         return self._watched(Future(self._require().committed(step), step))
 
     def tidy(self) -> None:
-        """Reads the reports of workers and applies retention now, and blocks until that is done."""
+        """Reads the reports of workers and applies retention now, and blocks until that is done. FailedPreconditionError: this
+        is another rank than 0."""
         self._require().tidy()
 
     def retention_plan(self) -> list[RetentionDecision]:
-        """What retention would keep and delete now, and why: every committed step, ascending. Changes nothing."""
+        """What retention would keep and delete now, and why: every committed step, ascending. Changes nothing.
+        FailedPreconditionError: this is another rank than 0."""
         return [RetentionDecision(**decision) for decision in self._require().retention_plan()]

@@ -2,6 +2,7 @@
 
 - An array (NumPy, PyTorch) is an entry of its own. A restore writes into it, or, if it is on the meta device, puts a new
   one in its place.
+- A Box, and a DTensor of PyTorch, is a part of an entry that the ranks of a job hold together.
 - A dict, list, tuple or dataclass that holds an array or an object with state is walked. The parts of a path are joined
   by dots, so {"model": {"weight": w}} has the entry "model.weight".
 - A module (an object with named_parameters) is the dict of its state_dict(): a restore writes into its tensors.
@@ -20,7 +21,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from . import _arrays, _codec, _devices, _native, _optimizers, _pickled
+from . import _arrays, _boxes, _codec, _devices, _dtensors, _native, _optimizers, _pickled
+from ._boxes import Box, Boxes
 from ._new_arrays import NewArrays
 from ._pickled import Pickled
 from ._rng import adapter_of, is_torch_generator, set_torch_generator, torch_generator_bytes
@@ -49,7 +51,7 @@ def _holds_places(value: object, above: tuple[int, ...] = ()) -> bool:
     if _codec.is_registered(value):
         return False
     if (_arrays.is_array(value) or has_state(value) or _is_record(value) or adapter_of(value) is not None
-            or is_torch_generator(value) or type(value) is Pickled):
+            or is_torch_generator(value) or type(value) in (Pickled, Box, Boxes)):
         return True
     if id(value) in above:
         raise InvalidArgumentError("a container of the state contains itself")
@@ -58,6 +60,11 @@ def _holds_places(value: object, above: tuple[int, ...] = ()) -> bool:
         if _holds_places(item, (*above, id(value))):
             return True
     return False
+
+
+def _is_optimizer(value: Any) -> bool:
+    groups = getattr(value, "param_groups", None)
+    return isinstance(groups, list) and all(isinstance(group, dict) and "params" in group for group in groups)
 
 
 def bare_name(name: str) -> str:
@@ -74,6 +81,10 @@ def copy_of_containers(value: Any, above: tuple[int, ...] = ()) -> Any:
         return value
     if type(value) is Pickled:
         return Pickled(value.value)
+    if type(value) is Box:
+        return Box(value.array, value.shape, value.offset)
+    if type(value) is Boxes:
+        return Boxes([copy_of_containers(box) for box in value.boxes])
     if id(value) in above:
         raise InvalidArgumentError("a container of the state contains itself")
     above = (*above, id(value))
@@ -140,6 +151,11 @@ class Tree:
             self.values[path] = (value, put)
         elif type(value) is Pickled:
             self.values[path] = (value, lambda new: setattr(value, "value", new))
+        elif type(value) is Box:
+            self._walk_box(value, path)
+        elif type(value) is Boxes:
+            for box in value.boxes:
+                self._walk_box(box, path)
         elif is_module(value) and not _codec.is_registered(value):
             self._walk_module(value, path)
         elif not _codec.is_registered(value) and (has_state(value) or adapter_of(value) is not None):
@@ -152,15 +168,29 @@ class Tree:
         else:
             self.values[path] = (value, put)
 
+    def _walk_box(self, box: Box, path: str) -> None:
+        _boxes.check(box, path)
+        array = box.array
+        if self._writable:
+            array = self._new.instead_of(array, path, lambda new: setattr(box, "array", new))
+        self._add_array(Box(array, box.shape, box.offset), path)
+
     def _add_array(self, value: Any, path: str, changes_early: bool = False) -> None:
+        if type(value) is not self._ndarray and _dtensors.is_dtensor(value):
+            value = _dtensors.part_of(value, path)
+            if value is None:
+                return
         if not _codec.is_text(path):
             raise UnsupportedTypeError(f"the array {path!a} has half of a surrogate pair in its name: names of entries must be "
                                        f"UTF-8")
-        place = _arrays.place_of(value, path, writable=self._writable, changes_early=changes_early)
+        array = value.array if type(value) is Box else value
+        if type(value) is Box and tuple(array.shape) == value.shape:
+            value = array  # all of the tensor
+        place: Any = _arrays.place_of(array, path, writable=self._writable, changes_early=changes_early)
         if len(place) == 7 and place[6]:
             self._on_devices.append(len(self.owners))
-        self.arrays.append(place)
-        self.owners.append(value)
+        self.arrays.append((*place, list(value.shape), list(value.offset)) if type(value) is Box else place)
+        self.owners.append(array)
 
     def _walk_module(self, module: Any, path: str) -> None:
         parameters = {bare_name(name) for name, _ in module.named_parameters()}
@@ -251,6 +281,9 @@ class Tree:
         def take(item: object, name: str) -> bool:
             if not _arrays.is_array(item):
                 return False
+            if names is None and _dtensors.is_dtensor(item):
+                raise UnsupportedTypeError(f"'{name}' is a DTensor in the state of a {type(value).__name__}, which could not be "
+                                           f"given it back. Give the state of the checkpoint the DTensor itself")
             self._add_array(item, _entry_of(path, name, names is not None))
             frameworks[name] = "pt" if _arrays.is_torch(item) else "np"
             return True
@@ -258,13 +291,27 @@ class Tree:
         encoded = _codec.encode(state, path, take)
         return [(path, "string", _codec.to_text({"$object": [encoded, frameworks, names is not None]}))]
 
+    def sharded(self, path: str, value: Any) -> dict[str, tuple[Any, _dtensors.Placed]]:
+        """The parameters of an optimizer that are DTensors, and what this rank holds of them: {"optimizer.NAME": ...}."""
+        found = {}
+        for parameter, name in zip((p for group in value.param_groups for p in group["params"]),
+                                   (self._optimizer_names(value) or {}).values()) if _is_optimizer(value) else ():
+            if _dtensors.is_dtensor(parameter):
+                held = _dtensors.placed(parameter, name)
+                if held is not None:
+                    found[f"{path}.{name}"] = (parameter, held)
+        return found
+
+    def boxes_of_optimizers(self) -> dict[str, _dtensors.Placed]:
+        """What a restore reads of each tensor beneath a name: its state belongs to a DTensor."""
+        return {name: held for path, value in self.objects.items() for name, (_, held) in self.sharded(path, value).items()}
+
     def _optimizer_names(self, value: Any) -> dict[int, str] | None:
         """The names of an optimizer's parameters by their index in its state_dict(); None: it is no optimizer, or one
         of its parameters belongs to no module of the state."""
-        groups = getattr(value, "param_groups", None)
-        if not isinstance(groups, list) or not all(isinstance(g, dict) and "params" in g for g in groups):
+        if not _is_optimizer(value):
             return None
-        parameters = [parameter for group in groups for parameter in group["params"]]
+        parameters = [parameter for group in value.param_groups for parameter in group["params"]]
         names = [self._parameters.get(id(parameter)) for parameter in parameters]
         if None in names or len(set(names)) != len(names):
             return None
@@ -272,13 +319,14 @@ class Tree:
 
     # Restoring.
 
-    def assign(self, received: dict[str, tuple[str, str, list[int], bytearray]], left_out: Callable[[str], bool]) -> None:
-        """Sets the values and objects to what a restore received, and puts new arrays in their places, except those whose
-        names it has left out. Decodes everything before it sets anything."""
+    def assign(self, received: dict[str, tuple[str, str, list[int], bytearray]],
+               received_arrays: dict[int, tuple[str, str, list[int], bytearray]], left_out: Callable[[str], bool]) -> None:
+        """Sets the values and objects to what a restore received, converts the arrays that it received, by their indices, and
+        puts new arrays in their places, except those whose names it has left out. Decodes everything before it sets anything."""
         values = [(put, self._received_value(value, path, received[path][0], bytes(received[path][3])))
                   for path, (value, put) in self.values.items() if path in received]
-        converted = [(owner, self._received_array("pt" if _arrays.is_torch(owner) else "np", received[self.arrays[i][0]]))
-                     for i, owner in ((i, self.owners[i]) for i in self.arrays.indices_in(received))]
+        converted = [(owner, self._received_array("pt" if _arrays.is_torch(owner) else "np", found))
+                     for owner, found in ((self.owners[i], found) for i, found in received_arrays.items())]
         objects = [(value, self._readable_state(value, path, received)) for path, value in self.objects.items()
                    if path in received or f"{path}.type" in received]
         for owner, array in converted:
@@ -317,8 +365,12 @@ class Tree:
             raise DataLossError(f"'{path}' cannot be read: {error!r}") from error
 
     def _object_state(self, value: Any, path: str, received: dict[str, tuple[str, str, list[int], bytearray]]) -> Any:
+        sharded = self.sharded(path, value)
+
         def array(entry: str, framework: str) -> Any:
-            return self._received_array(framework, received[entry])
+            made = self._received_array(framework, received[entry])
+            parameter, held = sharded.get(entry.rpartition(".")[0], (None, None))
+            return _dtensors.like(parameter, made) if held is not None and list(made.shape) == held[2] else made
 
         def no_array(name: str) -> object:
             raise KeyError(name)

@@ -103,7 +103,8 @@ class CancelledError(Error):
 
 
 class AbortedError(Error):
-    """An array changed under an overlapped save, which `Tuning.check_overlapped_saves` looks for. Nothing was committed."""
+    """An array changed under an overlapped save, which `Tuning.check_overlapped_saves` looks for; or a rank of the job could
+    not save the step, and the message has which one, and why. Nothing was committed."""
 
     code = "ABORTED"
 

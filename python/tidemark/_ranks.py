@@ -1,0 +1,157 @@
+"""Ranks: a job of several processes that save common steps."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ._options import TrainerFunction
+from .errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
+
+AllGather = Callable[[bytes], Sequence[bytes]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranks:
+    """One process of a job whose processes open the same store and save common steps: `Checkpointer(..., ranks=...)`.
+
+    `rank`: this process, from 0; rank 0 holds the store. `world_size`: how many there are; with 1 it is as if no ranks were
+    given. `all_gather(given)` gives the bytes to all ranks, and returns a sequence of what each rank gave, in the order of the
+    ranks, as bytes. The ranks' bytes have different lengths. With mpi4py it is `comm.allgather`.
+
+    It is called on the trainer's thread, by calls that all ranks make: opening, `restore`, `load`, `resume`,
+    `discard_after`, and `should_save` if a rule depends on the time or on a function. It blocks until all ranks have called
+    it, and should raise if one does not come for so long that the job is to end. What it raises ends the call with an
+    InternalError, what it returns instead with an InvalidArgumentError; a KeyboardInterrupt comes out of the call. After
+    that it is not called again. It must not call the checkpointer, which forgets it in `close`.
+
+    `vote_timeout`: how many seconds rank 0 waits, from the start of its writing on, until all ranks have written.
+    `outcome_margin`: how many seconds longer the others wait for what it decides. Both are the same on all ranks.
+    """
+
+    rank: int
+    world_size: int
+    all_gather: AllGather
+    vote_timeout: float = 600.0
+    outcome_margin: float = 60.0
+
+    @classmethod
+    def of_torch(cls, group: Any = None, *, vote_timeout: float = 600.0, outcome_margin: float = 60.0) -> Ranks:
+        """The ranks of a process group of torch.distributed; None: the default group. All of them call this alike.
+
+        The all-gather uses tensors in host memory. If the group's backend has none of those (NCCL), this makes a Gloo group
+        of the same ranks. How long it waits for a rank is the group's timeout. FailedPreconditionError: PyTorch has no
+        process group yet. InvalidArgumentError: this process is not in the group. UnimplementedError: PyTorch has no Gloo.
+        """
+        import torch.distributed as distributed
+
+        if not (distributed.is_available() and distributed.is_initialized()):
+            raise FailedPreconditionError("torch.distributed has no process group: call init_process_group before")
+        rank, world_size = distributed.get_rank(group), distributed.get_world_size(group)
+        if rank < 0:
+            raise InvalidArgumentError("this process is not in the process group")
+        return cls(rank, world_size, _TorchGather(_group_of_host(group), world_size), vote_timeout, outcome_margin)
+
+    @classmethod
+    def of_jax(cls, *, vote_timeout: float = 600.0, outcome_margin: float = 60.0) -> Ranks:
+        """The processes of a job of JAX, after jax.distributed.initialize. The all-gather is a computation on its devices."""
+        import jax
+
+        return cls(jax.process_index(), jax.process_count(), _jax_gather, vote_timeout, outcome_margin)
+
+
+def ranks_or_none(ranks: Ranks | None) -> Ranks | None:
+    """None for a job of one process. InvalidArgumentError: there is no function to call, or the rank is out of its range."""
+    if ranks is None:
+        return None
+    if not 0 <= ranks.rank < max(ranks.world_size, 1):
+        raise InvalidArgumentError(f"ranks.rank is {ranks.rank}, and ranks.world_size {ranks.world_size}: ranks count from 0")
+    if ranks.world_size == 1:
+        return None
+    if not callable(ranks.all_gather):
+        raise InvalidArgumentError(f"ranks.all_gather is a {type(ranks.all_gather).__name__}, not a function")
+    return ranks
+
+
+def options_of_ranks(ranks: Ranks | None) -> dict[str, Any] | None:
+    """As the native module takes them."""
+    if ranks is None:
+        return None
+    return {
+        "rank": ranks.rank,
+        "world_size": ranks.world_size,
+        "all_gather": TrainerFunction(ranks.all_gather, bytes, lambda gathered: gathered),
+        "vote_timeout": float(ranks.vote_timeout),
+        "outcome_margin": float(ranks.outcome_margin),
+    }
+
+
+# PyTorch.
+
+_HOST_BACKENDS = ("gloo", "mpi")
+
+
+def _group_of_host(group: Any) -> Any:
+    """The group itself if it has tensors in host memory, else a Gloo group of the same ranks."""
+    import torch.distributed as distributed
+
+    backend = str(distributed.get_backend(group)).lower()
+    # Of torch 2.x: "cpu:gloo,cuda:nccl".
+    config = str(distributed.get_backend_config(group)).lower() if hasattr(distributed, "get_backend_config") else ""
+    of_host = [entry.partition(":")[2] for entry in config.split(",") if entry.startswith("cpu:")]
+    if backend in _HOST_BACKENDS or (backend != "nccl" and any(name in _HOST_BACKENDS for name in of_host)):
+        return group
+    if not distributed.is_gloo_available():
+        raise UnimplementedError(f"the process group has the backend {backend}, which has no tensors in host memory, and this "
+                                 f"PyTorch has no Gloo: give Ranks an all_gather of another kind")
+    if group is None:
+        return distributed.new_group(backend="gloo")
+    members = [distributed.distributed_c10d.get_global_rank(group, i) for i in range(distributed.get_world_size(group))]
+    if sys.modules["torch"].__version__.startswith("1."):
+        return distributed.new_group(members, backend="gloo")  # which all ranks of the job must call
+    return distributed.new_group(members, backend="gloo", use_local_synchronization=True)
+
+
+class _TorchGather:
+    """An all-gather over tensors in host memory: of the lengths, then of the bytes, all as long as the longest."""
+
+    def __init__(self, group: Any, world_size: int) -> None:
+        self._group = group
+        self._world_size = world_size
+
+    def __call__(self, given: bytes) -> list[bytes]:
+        import torch
+
+        lengths = [int(length) for length in self._gathered(torch.tensor([len(given)], dtype=torch.int64, device="cpu"))]
+        longest = max(lengths)
+        if longest == 0:
+            return [b""] * len(lengths)
+        padded = torch.frombuffer(bytearray(given.ljust(longest, b"\0")), dtype=torch.uint8)
+        return [ctypes.string_at(found.data_ptr(), length) for found, length in zip(self._gathered(padded), lengths)]
+
+    def _gathered(self, tensor: Any) -> list[Any]:
+        import torch
+
+        found = [torch.empty_like(tensor) for _ in range(self._world_size)]
+        torch.distributed.all_gather(found, tensor, group=self._group)
+        return found
+
+
+# JAX.
+
+
+def _jax_gather(given: bytes) -> list[bytes]:
+    """The same over the devices of JAX. Lengths have 32 bits, for JAX has no wider integers by default."""
+    import numpy
+    from jax.experimental import multihost_utils
+
+    lengths = numpy.asarray(multihost_utils.process_allgather(numpy.array([len(given)], numpy.int32))).reshape(-1)
+    longest = int(lengths.max())
+    if longest == 0:
+        return [b""] * len(lengths)
+    padded = numpy.frombuffer(given.ljust(longest, b"\0"), numpy.uint8)
+    found = numpy.asarray(multihost_utils.process_allgather(padded)).reshape(len(lengths), longest)
+    return [found[rank, :length].tobytes() for rank, length in enumerate(lengths)]
