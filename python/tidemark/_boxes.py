@@ -18,8 +18,11 @@ class Box:
     `array`: of NumPy or PyTorch, in host memory or on a device, strided or not; it has as many dimensions as `shape`, and
     its own shape is the box's extent, which may be 0 in a dimension. It stays the trainer's, and must stay in place as
     any array of a state. A save stores the box; ranks that have the same elements store them each. A restore fills it from
-    whatever boxes, or whole tensor, the checkpoint has. A save or restore of a box that does not lie in its tensor, or of
-    another object than an array, is an InvalidArgumentError or UnsupportedTypeError that names the entry.
+    whatever boxes, or whole tensor, the checkpoint has.
+
+    Errors of a save or restore, which name the entry: InvalidArgumentError: the box does not lie in its tensor; or it is a
+    part of it, and the Checkpointer that is to save it has no `ranks`. UnsupportedTypeError: `array` is none. If the boxes of
+    all ranks leave a hole, `committed` is an AbortedError.
     """
 
     __slots__ = ("array", "offset", "shape")

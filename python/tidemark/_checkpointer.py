@@ -184,6 +184,9 @@ class Checkpointer(StepRecords, SnapshotConsumers):
         """Has the native state refer to this one, and keeps the owners of its arrays."""
         tree = Tree(state, writable=False, before=self._arrays)
         values = tree.entries_of_values()
+        if tree.part and self._of_ranks is None:
+            raise InvalidArgumentError(f"'{tree.part}' is a part of a tensor, and no other process would save the rest: give the "
+                                       f"Checkpointer `ranks`")
         self._state.await_staging()
         # Before there can be a save that reads their memory. A conversion puts its copies in their places.
         self._saved_dtypes.convert(tree)

@@ -37,8 +37,8 @@ def box_of(shape: Sequence[int], mesh: Sequence[int], coordinate: Sequence[int],
         if kind == "Replicate":
             continue
         if kind != "Shard":
-            raise UnimplementedError(f"'{name}' is a DTensor with the placement {placement}, whose part is no box of the tensor. "
-                                     f"Only Shard and Replicate can be stored: redistribute it first")
+            raise UnimplementedError(f"'{name}' is a DTensor with the placement {kind}, whose part is no box of the tensor: only "
+                                     f"Shard and Replicate can be stored. Redistribute it before")
         d = placement.dim % len(shape)
         begin, end = chunk_of(extent[d], ranks, at)
         offset[d], extent[d] = offset[d] + begin, end - begin

@@ -120,6 +120,7 @@ class Tree:
         self.arrays = _native.ArrayList() if before is None else before.after()
         self.owners: list[Any] = []  # keeps the memory of `arrays` alive
         self._on_devices: list[int] = []  # indices of those on devices
+        self.part = ""  # the name of one that is a part of a tensor; empty: there is none
         self.values: dict[str, tuple[Any, _Set]] = {}
         self.objects: dict[str, Any] = {}
         self._writable = writable
@@ -186,6 +187,8 @@ class Tree:
         array = value.array if type(value) is Box else value
         if type(value) is Box and tuple(array.shape) == value.shape:
             value = array  # all of the tensor
+        if type(value) is Box:
+            self.part = path
         place: Any = _arrays.place_of(array, path, writable=self._writable, changes_early=changes_early)
         if len(place) == 7 and place[6]:
             self._on_devices.append(len(self.owners))

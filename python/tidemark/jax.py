@@ -9,7 +9,9 @@
 
 The leaf at `tree["params"].layers[0]` is the entry "params.layers.0". A leaf is an array of JAX or NumPy, a key of
 jax.random, or anything that a state of `tidemark.Checkpointer` may contain. The entry "$tidemark.tree" tells which
-containers the tree had. One process must hold all parts of every array. Importing this module imports jax.
+containers the tree had. An array of which other processes hold parts needs a Checkpointer with `Ranks.of_jax()`: each process
+saves the parts of its own devices, each part once, and a restore reads those that the sharding of `like` gives it.
+Importing this module imports jax.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import jax
 import numpy
 
 from . import _codec
+from ._boxes import Box, Boxes
 from ._checkpointer import Checkpointer
 from ._futures import SaveHandle
 from ._pattern import matches
@@ -45,7 +48,8 @@ def save(checkpointer: Checkpointer, step: int, tree: Any, *, metrics: dict[str,
     """Saves the pytree as `step`. When this returns, its arrays may be donated.
 
     On the CPU the arrays are read where they lie; from devices they are copied to the host first. InvalidArgumentError:
-    an array has been deleted, which donation does; or two leaves have one name. Other errors: `Checkpointer.save`.
+    an array has been deleted, which donation does; two leaves have one name; or other processes have parts of an array, and
+    the checkpointer has no `ranks`. Other errors: `Checkpointer.save`.
     """
     return checkpointer.save(step, to_state(tree), metrics=metrics, user_metadata=user_metadata, overwrite=overwrite,
                              staging="blocking")
@@ -67,7 +71,7 @@ def restore(checkpointer: Checkpointer, like: Any, step: int | str = "latest", *
     new array gets its sharding. `like` may have been donated. Objects with state are restored in place. `options` are
     those of `Checkpointer.restore`; what they leave out is in the new tree as it is in `like`.
 
-    MismatchError: the checkpoint does not fit. UnimplementedError: another process holds a part of the sharding.
+    MismatchError: the checkpoint does not fit. UnimplementedError: another process holds a part of an array of keys.
     """
     return restore_with_report(checkpointer, like, step, **options)[0]
 
@@ -178,10 +182,10 @@ def to_state(tree: Any, path: str = "") -> dict[str, Any]:
         if isinstance(leaf, jax.ShapeDtypeStruct):
             raise InvalidArgumentError(f"'{name}' is a jax.ShapeDtypeStruct, which has no elements to save")
         if isinstance(leaf, jax.Array) and _is_key(leaf):
-            _put(state, name, _host(jax.random.key_data(leaf)))
+            _put(state, name, _parts(jax.random.key_data(leaf)))
             _put(state, _join(name, _IMPL), _impl_of(leaf))
         else:
-            _put(state, name, _host(leaf) if isinstance(leaf, jax.Array) else leaf)
+            _put(state, name, _parts(leaf) if isinstance(leaf, jax.Array) else leaf)
     _put(state, _skeleton_name(path), _skeleton(tree, path))
     return state
 
@@ -192,14 +196,27 @@ def _check_can_be_saved(array: Any, name: str) -> None:
     if array.is_deleted():
         raise InvalidArgumentError(f"'{name}' has been deleted: it was donated to a compiled function. Save what the "
                                    f"function returned, or save before the call")
-    if not array.is_fully_addressable:
-        raise UnimplementedError(f"'{name}' has parts in other processes, which this version cannot save")
 
 
 def host_array(array: jax.Array, name: str) -> numpy.ndarray[Any, Any]:
-    """The elements of one array in host memory, which may be the array's own. Errors are those of `save`."""
+    """The elements of one array in host memory, which may be the array's own. Errors are those of `save`, and
+    UnimplementedError: other processes have parts of it."""
     _check_can_be_saved(array, name)
+    if not array.is_fully_addressable:
+        raise UnimplementedError(f"'{name}' has parts in other processes, which only tidemark.jax.save can save")
     return _host(array)
+
+
+def _parts(array: jax.Array) -> numpy.ndarray[Any, Any] | Boxes:
+    """The elements in host memory; of an array that other processes hold parts of, those parts that this one saves."""
+    if array.is_fully_addressable:
+        return _host(array)
+    return Boxes([Box(numpy.asarray(shard.data), array.shape, _offset(shard.index)) for shard in array.addressable_shards
+                  if shard.replica_id == 0])
+
+
+def _offset(index: tuple[slice, ...]) -> list[int]:
+    return [part.start or 0 for part in index]
 
 
 def _host(array: jax.Array) -> numpy.ndarray[Any, Any]:
@@ -233,7 +250,7 @@ class Destination:
                 _put(self.state, name, numpy.empty(data.shape, dtype=data.dtype))
                 _put(self.state, _join(name, _IMPL), "")
             else:
-                _put(self.state, name, numpy.empty(leaf.shape, dtype=leaf.dtype))
+                _put(self.state, name, _memory_for(leaf))
 
     def tree(self, left_out: set[str] | frozenset[str] = frozenset()) -> Any:
         """The tree of what has been restored. `left_out`: names that have not."""
@@ -261,11 +278,37 @@ def _is_array(leaf: Any) -> bool:
 def _check_can_be_made(leaf: Any, name: str) -> None:
     if isinstance(leaf, numpy.ndarray):
         return
-    sharding = getattr(leaf, "sharding", None)
-    if sharding is not None and not sharding.is_fully_addressable:
-        raise UnimplementedError(f"'{name}' would have parts in other processes, which this version cannot restore")
-    if not _is_key(leaf):
+    if _is_key(leaf):
+        if _is_spread(leaf):
+            raise UnimplementedError(f"'{name}' is an array of keys that would have parts in other processes, which this version "
+                                     f"cannot restore: save jax.random.key_data of it")
+    else:
         check_width(leaf.dtype, name)
+
+
+def _is_spread(leaf: Any) -> bool:
+    """Whether other processes have parts of it."""
+    sharding = getattr(leaf, "sharding", None)
+    return sharding is not None and not sharding.is_fully_addressable
+
+
+def _memory_for(leaf: Any) -> numpy.ndarray[Any, Any] | Boxes:
+    """For all of it, or for the parts that the devices of this process have, each part once."""
+    if not _is_spread(leaf):
+        return numpy.empty(leaf.shape, dtype=leaf.dtype)
+    parts = {}
+    for index in leaf.sharding.addressable_devices_indices_map(tuple(leaf.shape)).values():
+        extent = [part.indices(size)[1] - part.indices(size)[0] for part, size in zip(index, leaf.shape)]
+        parts[tuple(_offset(index))] = Box(numpy.empty(extent, dtype=leaf.dtype), leaf.shape, _offset(index))
+    return Boxes(list(parts.values()))
+
+
+def _made_of_parts(boxes: Boxes, like: Any) -> jax.Array:
+    """The array that has these parts on the devices of this process."""
+    by_offset = {box.offset: box.array for box in boxes.boxes}
+    devices = like.sharding.addressable_devices_indices_map(tuple(like.shape))
+    parts = [jax.device_put(by_offset[tuple(_offset(index))], device) for device, index in devices.items()]
+    return jax.make_array_from_single_device_arrays(tuple(like.shape), like.sharding, parts)
 
 
 def check_width(dtype: Any, name: str) -> None:
@@ -279,6 +322,8 @@ def made(buffer: Any, like: Any) -> Any:
     """The array of JAX or NumPy that has the elements of `buffer` and is otherwise as `like`. Takes the buffer over."""
     if isinstance(like, numpy.ndarray):
         return buffer
+    if isinstance(buffer, Boxes):
+        return _made_of_parts(buffer, like)
     sharding = like.sharding if getattr(like, "committed", True) else None
     if _is_key(like):
         return jax.device_put(jax.random.wrap_key_data(jax.numpy.asarray(buffer), impl=_impl_of(like)), sharding)
@@ -301,6 +346,8 @@ def load_like(step: Step, like: Any, path: str = "", *, allow_unexpected: bool =
     for name, value in destination.state.items():
         if has_state(value) or adapter_of(value) is not None:
             raise InvalidArgumentError(f"'{name}' is an object with state, which only a Checkpointer restores")
+        if isinstance(value, Boxes):
+            raise UnimplementedError(f"'{name}' would have parts in other processes, which only a Checkpointer restores")
         if name not in tensors | values:
             missing.append(name)
         elif (name in tensors) != isinstance(value, numpy.ndarray):

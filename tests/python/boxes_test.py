@@ -10,8 +10,9 @@ import tidemark
 import torch
 from pretend_device import on_device
 from rank_jobs import DEADLINE, Job, all_ok
-from tidemark import errors
+from tidemark import _native, errors
 from tidemark._boxes import Boxes
+from tidemark._tree import Tree
 
 WHOLE = np.random.default_rng(3).standard_normal((6, 8, 5)).astype(np.float32)
 
@@ -137,9 +138,11 @@ def test_several_boxes_of_one_rank_under_one_name(store):
     with tidemark.Checkpointer(store) as checkpointer:
         checkpointer.restore(found, allow_unexpected=True)
     assert [box.array.tobytes() for box in found["w"].boxes] == [WHOLE[:2].tobytes(), WHOLE[4:].tobytes()]
-    overlapping = {"w": Boxes([tidemark.Box(WHOLE[:4], WHOLE.shape, (0, 0, 0)), tidemark.Box(WHOLE[3:], WHOLE.shape, (3, 0, 0))])}
-    with tidemark.Checkpointer(store) as checkpointer, pytest.raises(errors.InvalidArgumentError, match="'w'"):
-        checkpointer.save(5, overlapping)
+    overlapping = [tidemark.Box(WHOLE[:4], WHOLE.shape, (0, 0, 0)), tidemark.Box(WHOLE[3:], WHOLE.shape, (3, 0, 0))]
+    with Job(store, 2) as job:
+        of_0, of_1 = job.save(5, lambda rank, _: {"w": Boxes(overlapping)} if rank == 0 else saved)
+        assert isinstance(of_0, errors.InvalidArgumentError) and "'w'" in str(of_0) and "overlap" in str(of_0)
+        assert isinstance(of_1, errors.AbortedError)
 
 
 def test_the_boxes_of_a_state_may_change_between_saves(store):
@@ -242,14 +245,26 @@ def test_a_box_of_another_tensor_is_a_mismatch(store):
 
 
 def test_a_region_that_no_rank_has_saved_cannot_be_restored(store):
+    holed = Tree({"w": Boxes([tidemark.Box(np.arange(4.0), (8,), (2,)), tidemark.Box(np.ones(1), (8,), (7,))])}, writable=False)
     with tidemark.Checkpointer(store) as checkpointer:
-        checkpointer.save(1, {"w": Boxes([tidemark.Box(np.arange(4.0), (8,), (2,)), tidemark.Box(np.ones(1), (8,), (7,))])})
+        state = _native.TreeState()  # past the package, which would not save it
+        state.set_entries(holed.arrays, [])
+        assert checkpointer._native.save(1, state, {}, "{}", False, None).committed.wait(DEADLINE)
         box = tidemark.Box(np.zeros(3), (8,), (4,))
         with pytest.raises(errors.DataLossError, match=r"'w' of step 1 is float64 \[8\], and no rank has saved \[0:2\]"):
             checkpointer.restore({"w": box})
         assert not box.array.any()
     with tidemark.open(store) as step, pytest.raises(errors.DataLossError, match="no rank has saved"):
         step.get_tensor("w")
+
+
+def test_a_part_without_ranks_is_not_saved(store):
+    state = {"a": np.zeros(3), "layer": {"w": tidemark.Box(np.zeros(3), (4,), (0,))}}
+    with tidemark.Checkpointer(store) as checkpointer:
+        for call in (checkpointer.save, checkpointer.evaluate):
+            with pytest.raises(errors.InvalidArgumentError, match="'layer.w' is a part of a tensor.*`ranks`"):
+                call(1, state)
+        assert checkpointer.steps() == []
 
 
 def test_a_box_of_all_is_the_tensor(store):

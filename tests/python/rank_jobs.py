@@ -1,6 +1,10 @@
-"""Jobs of several ranks, each a thread of this process with a checkpointer of its own on one store. Every wait has a deadline."""
+"""Jobs of several ranks. Each is a thread of this process with a checkpointer of its own on one store, or a process. Every
+wait has a deadline."""
 
 import contextlib
+import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -128,6 +132,25 @@ def is_same(state, other):
         return (array.dtype, array.shape, array.tobytes()) if isinstance(array, np.ndarray) else leaf
 
     return state.keys() == other.keys() and all(content(state[name]) == content(other[name]) for name in state)
+
+
+def run_processes(script, folder, world_size, *arguments):
+    """The output of processes of a job, which are given the URL of a file to meet at, their rank, `world_size`, the path of a
+    store, and the arguments. Gloo's connections are local ones."""
+    meeting = folder / f"meeting-{world_size}-{'-'.join(arguments)}"
+    processes = [subprocess.Popen([sys.executable, "-W", "error::ResourceWarning", str(script), f"file://{meeting}", str(rank),
+                                   str(world_size), str(folder / "store"), *arguments], text=True, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, env={**os.environ, "GLOO_SOCKET_IFNAME": "lo"})
+                 for rank in range(world_size)]
+    try:
+        results = [process.communicate(timeout=DEADLINE) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+    for process, (_, log) in zip(processes, results):
+        assert process.returncode == 0, "\n".join(log for _, log in results)
+    return [text for text, _ in results]
 
 
 @contextlib.contextmanager

@@ -1,14 +1,11 @@
 """A rank that is a process, for ranks_test.py: rank_process.py MEETING RANK WORLD_SIZE STORE save|restore"""
 
 import datetime
-import os
 import sys
 
-os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-
-import rank_jobs  # noqa: E402
-import tidemark  # noqa: E402
-import torch.distributed  # noqa: E402
+import rank_jobs
+import tidemark
+import torch.distributed
 
 
 def main(meeting, rank, world_size, store, what):

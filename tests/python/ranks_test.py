@@ -3,15 +3,14 @@
 import gc
 import pathlib
 import signal
-import subprocess
-import sys
 import threading
 import weakref
 
 import numpy as np
 import pytest
 import tidemark
-from rank_jobs import DEADLINE, WHOLE, Job, all_ok, empty_like, is_same, on_each_rank, saved_by, state_of
+from rank_jobs import (
+    DEADLINE, WHOLE, Job, all_ok, empty_like, is_same, on_each_rank, run_processes, saved_by, state_of)
 from tidemark import errors
 
 PROCESS = pathlib.Path(__file__).parent / "rank_process.py"
@@ -235,13 +234,6 @@ def test_a_hole_in_a_tensor_is_refused(store):
             assert isinstance(result, errors.AbortedError) and "'w'" in str(result), result
 
 
-def raising(error):
-    def all_gather(given):
-        raise error
-
-    return all_gather
-
-
 class Gather:
     """The job's all-gather until `raises` is set: then it breaks it for all, and raises that."""
 
@@ -381,28 +373,11 @@ def test_options_out_of_range_are_refused(store, ranks, text):
 # Processes.
 
 
-def run_processes(tmp_path, world_size, *arguments):
-    """The output of processes that meet in a process group of Gloo."""
-    meeting = tmp_path / f"meeting-{world_size}-{arguments[0]}"
-    processes = [subprocess.Popen([sys.executable, "-W", "error::ResourceWarning", str(PROCESS), f"file://{meeting}", str(rank),
-                                   str(world_size), str(tmp_path / "store"), *arguments], text=True, stdout=subprocess.PIPE,
-                                  stderr=subprocess.PIPE) for rank in range(world_size)]
-    try:
-        results = [process.communicate(timeout=DEADLINE) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-    for process, (_, log) in zip(processes, results):
-        assert process.returncode == 0, log
-    return [text for text, _ in results]
-
-
 def test_processes_save_and_restore_over_gloo(tmp_path):
     torch = pytest.importorskip("torch")
     if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
         pytest.skip("this PyTorch has no Gloo")
-    assert run_processes(tmp_path, 3, "save") == ["saved 1\n"] * 3
-    assert run_processes(tmp_path, 2, "restore") == ["restored 1\n"] * 2
+    assert run_processes(PROCESS, tmp_path, 3, "save") == ["saved 1\n"] * 3
+    assert run_processes(PROCESS, tmp_path, 2, "restore") == ["restored 1\n"] * 2
     with tidemark.open(tmp_path / "store") as step:
         assert step.get_tensor("weight").tobytes() == WHOLE.tobytes()
