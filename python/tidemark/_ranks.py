@@ -64,12 +64,8 @@ class Ranks:
 
 
 def ranks_or_none(ranks: Ranks | None) -> Ranks | None:
-    """None for a job of one process. InvalidArgumentError: there is no function to call, or the rank is out of its range."""
-    if ranks is None:
-        return None
-    if not 0 <= ranks.rank < max(ranks.world_size, 1):
-        raise InvalidArgumentError(f"ranks.rank is {ranks.rank}, and ranks.world_size {ranks.world_size}: ranks count from 0")
-    if ranks.world_size == 1:
+    """None for a job of one process. InvalidArgumentError: there is no function to call."""
+    if ranks is None or (ranks.rank, ranks.world_size) == (0, 1):
         return None
     if not callable(ranks.all_gather):
         raise InvalidArgumentError(f"ranks.all_gather is a {type(ranks.all_gather).__name__}, not a function")

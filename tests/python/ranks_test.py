@@ -360,6 +360,7 @@ def test_the_all_gather_is_forgotten_at_close(store):
 @pytest.mark.parametrize("ranks, text", [
     (tidemark.Ranks(2, 2, lambda given: [given] * 2), "ranks.rank is 2"),
     (tidemark.Ranks(-1, 2, lambda given: [given] * 2), "ranks.rank is -1"),
+    (tidemark.Ranks(1, 1, lambda given: [given]), "ranks.rank is 1"),
     (tidemark.Ranks(0, 0, lambda given: []), "world_size"),
     (tidemark.Ranks(0, 2, None), "all_gather is a NoneType"),
     (tidemark.Ranks(0, 2, lambda given: [given] * 2, vote_timeout=0.0), "vote_timeout"),

@@ -35,6 +35,9 @@ def tree(fill):
     whole = WHOLE if fill else np.zeros_like(WHOLE)
     arrays = {name: jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
               for name, sharding in shardings().items()}
+    if fill:  # keys can be saved so, and not restored
+        made = jax.jit(lambda: jax.random.split(jax.random.key(3), 12), out_shardings=shardings()["rows"])
+        arrays["keys"] = made()
     return {"arrays": arrays, "epoch": 7 if fill else 0, "host": np.arange(4) if fill else np.zeros(4, int)}
 
 
@@ -51,6 +54,12 @@ def main(meeting, rank, world_size, store, what, port):
         else:
             step, found = tidemark.jax.resume(checkpointer, tree(False))
             wanted = tree(True)
+            keys = wanted["arrays"].pop("keys")
+            try:
+                tidemark.jax.restore(checkpointer, {"arrays": {"keys": keys}})
+                raise AssertionError("keys were restored")
+            except errors.UnimplementedError as error:
+                assert "'arrays.keys' is an array of keys" in str(error)
             for name, array in wanted["arrays"].items():
                 assert found["arrays"][name].sharding == array.sharding
                 for own, there in zip(array.addressable_shards, found["arrays"][name].addressable_shards):
