@@ -22,7 +22,7 @@ namespace tidemark {
 class SavedEntries : public SavedBytes {
  public:
   // What is saved: names and shapes of wholes, metrics, metadata and properties. If several ranks saved the step, or
-  // one rank saved several boxes of a tensor (HasParts), a tensor is made of all parts, and values, metrics and
+  // one rank saved boxes of a tensor (HasParts), a tensor is made of all parts, and values, metrics and
   // metadata are the lowest rank's; no entry is tied, and each has one made-up chunk, whose digest is that of all of
   // its parts.
   virtual const storage::ShardIndex& index() const = 0;

@@ -53,8 +53,10 @@ std::vector<ReferencedShard> ReferencesOf(const std::vector<std::unique_ptr<stor
 }  // namespace
 
 bool HasParts(std::span<const std::unique_ptr<storage::ShardReader>> shards) {
-  return shards.size() > 1 ||
-         std::ranges::any_of(shards, [](const auto& shard) { return shard->header().repeats_names; });
+  return shards.size() > 1 || std::ranges::any_of(shards, [](const auto& shard) {
+           return shard->header().repeats_names ||
+                  std::ranges::any_of(shard->index().entries, [](const auto& entry) { return !entry.spec.whole(); });
+         });
 }
 
 StoredStep::StoredStep(StepInfo info, std::vector<std::unique_ptr<storage::ShardReader>> opened,

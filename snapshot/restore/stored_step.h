@@ -18,8 +18,8 @@
 
 namespace tidemark {
 
-// Whether entries may be parts of wholes: several ranks have saved the step, or one rank has saved several boxes of a
-// tensor. `shards`: all of the step's.
+// Whether entries may be parts of wholes: several ranks have saved the step, or one rank has saved boxes. A job of one
+// process may save a tensor as one box, which is all of it. `shards`: all of the step's.
 bool HasParts(std::span<const std::unique_ptr<storage::ShardReader>> shards);
 
 // Immutable once it is made. Thread-safe.

@@ -119,8 +119,8 @@ class SavedEntriesTest : public testing::Test {
 };
 
 TEST_F(SavedEntriesTest, ATrainerOfOneProcessRestoresWhatAnyNumberOfRanksSaved) {
-  for (const auto& [world, several_boxes] :
-       std::vector<std::pair<uint32_t, bool>>{{2, false}, {3, false}, {5, false}, {1, true}, {2, true}, {3, true}}) {
+  for (const auto& [world, several_boxes] : std::vector<std::pair<uint32_t, bool>>{
+           {1, false}, {2, false}, {3, false}, {5, false}, {1, true}, {2, true}, {3, true}}) {
     Save(world, several_boxes);
     Whole whole;
     std::vector<RestoreProgress> told;
