@@ -180,6 +180,7 @@ class Tree:
         if type(value) is not self._ndarray and _dtensors.is_dtensor(value):
             value = _dtensors.part_of(value, path)
             if value is None:
+                self.part = path  # an empty one
                 return
         if not _codec.is_text(path):
             raise UnsupportedTypeError(f"the array {path!a} has half of a surrogate pair in its name: names of entries must be "

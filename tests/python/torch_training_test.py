@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tidemark
 import torch
+from tidemark import errors
 
 
 @pytest.fixture
@@ -192,21 +193,25 @@ def mesh(tmp_path):
     torch.distributed.destroy_process_group()
 
 
-def test_a_dtensor_is_refused_and_its_local_part_comes_back(checkpointer, mesh):
+# Jobs of several processes: tests/python_torch/dtensor_test.py.
+def test_a_dtensor_that_one_process_holds_is_its_tensor(checkpointer, mesh):
     from torch.distributed.tensor import Shard, distribute_tensor
 
     tensor = distribute_tensor(torch.arange(6.0), mesh, [Shard(0)])
-    refused = r"'w' is a torch\.distributed\.tensor\.DTensor, a tensor without memory.*to_local\(\)"
-    with pytest.raises(tidemark.UnsupportedTypeError, match=refused):
-        checkpointer.save(1, {"w": tensor})
-    checkpointer.save(1, {"w": tensor.to_local()}).committed.result(60)
+    checkpointer.save(1, {"w": tensor}).committed.result(60)
     other = distribute_tensor(torch.zeros(6), mesh, [Shard(0)])
-    for restore in (lambda state: checkpointer.restore(state), lambda state: checkpointer.load(like=state)):
-        with pytest.raises(tidemark.UnsupportedTypeError, match=refused):
-            restore({"w": other})
-    checkpointer.restore({"w": other.to_local()})
+    with pytest.raises(errors.UnimplementedError, match="'w' is a DTensor of the state.*makes no new ones"):
+        checkpointer.load(like={"w": other})
+    checkpointer.restore({"w": other})
     assert other.full_tensor().tolist() == [0, 1, 2, 3, 4, 5]
+    plain = torch.zeros(6)
+    checkpointer.restore({"w": plain})
+    assert plain.tolist() == [0, 1, 2, 3, 4, 5]
     module = torch.nn.Linear(2, 2)
     module.weight = torch.nn.Parameter(distribute_tensor(module.weight.detach(), mesh, [Shard(0)]))
-    with pytest.raises(tidemark.UnsupportedTypeError, match=r"'model.weight' is a .*DTensor"):
-        checkpointer.save(2, {"model": module})
+    checkpointer.save(2, {"model": module}).committed.result(60)
+    wanted = module.weight.full_tensor().tolist()
+    with torch.no_grad():
+        module.weight.zero_()
+    checkpointer.restore({"model": module})
+    assert module.weight.full_tensor().tolist() == wanted

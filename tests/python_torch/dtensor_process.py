@@ -13,7 +13,7 @@ import rank_jobs  # noqa: E402
 import tidemark  # noqa: E402
 import torch  # noqa: E402
 from tidemark import _dtensors, errors  # noqa: E402
-from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import fully_shard  # noqa: E402
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor  # noqa: E402
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset  # noqa: E402
@@ -158,6 +158,23 @@ def refuse(ranks, store, mesh):
         except errors.UnimplementedError as raised:
             assert "makes no new ones" in str(raised)
     print("refused")
+
+
+def outside(ranks, store, mesh):
+    """A tensor on a mesh of which rank 0 alone is a part: the others have nothing of it."""
+    alone = DeviceMesh("cpu", [0])
+    tensor = DTensor.from_local(torch.full((2, 3), 1.0 + ranks.rank), alone, [Shard(0)])
+    with tidemark.Checkpointer(store, ranks=ranks) as checkpointer:
+        checkpointer.save(1, {"w": tensor, f"n.{ranks.rank}": 1}).committed.result(DEADLINE)
+    if ranks.rank == 1:
+        assert tidemark.open(store).get_tensor("w").tolist() == [[1.0] * 3] * 2
+        with tidemark.Checkpointer(store + ".none") as checkpointer:
+            try:
+                checkpointer.save(1, {"w": tensor})
+                raise AssertionError("nothing of it was saved")
+            except errors.InvalidArgumentError as raised:
+                assert "'w' is a part of a tensor" in str(raised)
+    print("saved")
 
 
 def gather(ranks, store, mesh):

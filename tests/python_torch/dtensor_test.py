@@ -49,6 +49,10 @@ def test_dtensors_that_are_no_boxes_are_refused(tmp_path):
     assert run(tmp_path, 2, "refuse", "2") == ["refused\n"] * 2
 
 
+def test_a_rank_outside_the_mesh_has_nothing_of_the_tensor(tmp_path):
+    assert run(tmp_path, 2, "outside", "2") == ["saved\n"] * 2
+
+
 def test_groups_of_processes(tmp_path):
     assert run(tmp_path, 4, "gather", "4") == ["gathered\n"] * 4
 
