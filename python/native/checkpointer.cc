@@ -106,6 +106,7 @@ RankOptions RankOptionsOf(const nb::object& ranks) {
   return {.rank = Option<int32_t>(options, "rank"),
           .world_size = world_size,
           .all_gather = AllGatherOf(options["all_gather"], world_size),
+          .replicated = Option<std::vector<std::string>>(options, "replicated"),
           .vote_timeout = absl::Seconds(Option<double>(options, "vote_timeout")),
           .outcome_margin = absl::Seconds(Option<double>(options, "outcome_margin"))};
 }

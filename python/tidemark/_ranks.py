@@ -29,7 +29,13 @@ class Ranks:
     that it is not called again. It must not call the checkpointer, which forgets it in `close`.
 
     `vote_timeout`: how many seconds rank 0 waits, from the start of its writing on, until all ranks have written.
-    `outcome_margin`: how many seconds longer the others wait for what it decides. Both are the same on all ranks.
+    `outcome_margin`: how many seconds longer the others wait for what it decides.
+
+    `replicated`: patterns of names, with "*" and "?", of entries that are the same on all ranks, such as "model.*" and
+    "optimizer.*" of data-parallel training. Each of them is written by one rank: arrays are spread by their bytes, values
+    and buffers are rank 0's. A rank then copies only what it writes, unless it has evaluators. A save is an AbortedError
+    if the ranks differ in the names, dtypes or shapes of these entries. Their contents are not compared, so what is one
+    rank's own needs a name that no pattern matches. These three are the same on all ranks.
     """
 
     rank: int
@@ -37,9 +43,11 @@ class Ranks:
     all_gather: AllGather
     vote_timeout: float = 600.0
     outcome_margin: float = 60.0
+    replicated: Sequence[str] = ()
 
     @classmethod
-    def of_torch(cls, group: Any = None, *, vote_timeout: float = 600.0, outcome_margin: float = 60.0) -> Ranks:
+    def of_torch(cls, group: Any = None, *, vote_timeout: float = 600.0, outcome_margin: float = 60.0,
+                 replicated: Sequence[str] = ()) -> Ranks:
         """The ranks of a process group of torch.distributed; None: the default group. All of them call this alike.
 
         The all-gather uses tensors in host memory. If the group's backend has none of those (NCCL), this makes a Gloo group
@@ -53,14 +61,14 @@ class Ranks:
         rank, world_size = distributed.get_rank(group), distributed.get_world_size(group)
         if rank < 0:
             raise InvalidArgumentError("this process is not in the process group")
-        return cls(rank, world_size, _TorchGather(_group_of_host(group), world_size), vote_timeout, outcome_margin)
+        return cls(rank, world_size, _TorchGather(_group_of_host(group), world_size), vote_timeout, outcome_margin, replicated)
 
     @classmethod
-    def of_jax(cls, *, vote_timeout: float = 600.0, outcome_margin: float = 60.0) -> Ranks:
+    def of_jax(cls, *, vote_timeout: float = 600.0, outcome_margin: float = 60.0, replicated: Sequence[str] = ()) -> Ranks:
         """The processes of a job of JAX, after jax.distributed.initialize. The all-gather is a computation on its devices."""
         import jax
 
-        return cls(jax.process_index(), jax.process_count(), _jax_gather, vote_timeout, outcome_margin)
+        return cls(jax.process_index(), jax.process_count(), _jax_gather, vote_timeout, outcome_margin, replicated)
 
 
 def ranks_or_none(ranks: Ranks | None) -> Ranks | None:
@@ -69,6 +77,8 @@ def ranks_or_none(ranks: Ranks | None) -> Ranks | None:
         return None
     if not callable(ranks.all_gather):
         raise InvalidArgumentError(f"ranks.all_gather is a {type(ranks.all_gather).__name__}, not a function")
+    if isinstance(ranks.replicated, str):
+        raise InvalidArgumentError(f"ranks.replicated is one string, not a sequence of patterns: ({ranks.replicated!r},)")
     return ranks
 
 
@@ -82,6 +92,7 @@ def options_of_ranks(ranks: Ranks | None) -> dict[str, Any] | None:
         "all_gather": TrainerFunction(ranks.all_gather, bytes, lambda gathered: gathered),
         "vote_timeout": float(ranks.vote_timeout),
         "outcome_margin": float(ranks.outcome_margin),
+        "replicated": list(ranks.replicated),
     }
 
 

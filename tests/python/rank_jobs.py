@@ -62,17 +62,19 @@ def all_ok(results):
 
 
 class Job:
-    """The checkpointers of a job. `gathers`: {rank: a function in place of its all-gather}; `options` are those of all."""
+    """The checkpointers of a job. `gathers`: {rank: a function in place of its all-gather}; `replicated` as Ranks has it;
+    `options` are those of all."""
 
-    def __init__(self, store, world_size, gathers=None, **options):
+    def __init__(self, store, world_size, gathers=None, replicated=(), **options):
         self.world_size = world_size
         self.gather = ThreadGather(world_size)
         self._gathers = {rank: self.gather.of(rank) for rank in range(world_size)} | (gathers or {})
-        self._store, self._options = store, options
+        self._store, self._replicated, self._options = store, replicated, options
         self.checkpointers = []
 
     def ranks(self, rank):
-        return tidemark.Ranks(rank, self.world_size, self._gathers[rank], vote_timeout=60.0, outcome_margin=30.0)
+        return tidemark.Ranks(rank, self.world_size, self._gathers[rank], vote_timeout=60.0, outcome_margin=30.0,
+                              replicated=self._replicated)
 
     def open(self):
         return on_each_rank(self.world_size, lambda rank: tidemark.Checkpointer(self._store, ranks=self.ranks(rank),

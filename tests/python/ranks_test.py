@@ -64,6 +64,51 @@ def test_ranks_restore_what_one_process_has_saved(store):
         assert state["weight"].array.tobytes() == state_of(rank, 3)["weight"].array.tobytes() and state["epoch"] == 4
 
 
+def replicas_of(rank, world_size):
+    """A state that is the same on all ranks but for a number."""
+    return {"model": {name: np.arange(100.0) + len(name) for name in ("a", "bb", "ccc")}, "epoch": 3, f"seed.{rank}": rank}
+
+
+@pytest.mark.parametrize("staging", ["blocking", "overlapped"])
+def test_what_all_ranks_have_is_written_once(store, staging):
+    with Job(store, 3, replicated=["model.*", "epoch"], staging=staging) as job:
+        assert all_ok(job.save(1, replicas_of)) == [1] * 3
+        info = job.checkpointers[1].steps()[0]
+        assert info.entry_count == 3 + 1 + 3 and info.logical_bytes == 3 * 800 + 8 + 3 * 8
+    for world_size in (1, 2, 4):
+        with Job(store, world_size) as job:
+            def restore(rank, checkpointer):
+                state = {"model": {name: np.zeros(100) for name in ("a", "bb", "ccc")}, "epoch": 0}
+                checkpointer.restore(state, allow_unexpected=True)
+                return state
+
+            for state in all_ok(job.each(restore)):
+                for name, array in replicas_of(0, 1)["model"].items():
+                    assert np.array_equal(state["model"][name], array)
+                assert state["epoch"] == 3
+
+
+def test_an_evaluator_sees_what_other_ranks_write(store):
+    seen = {}
+    with Job(store, 2, replicated=["model.*"]) as job:
+        @job.checkpointers[1].evaluator("e")
+        def evaluate(snapshot):
+            seen.update({name: np.array(snapshot[name]) for name in ("model.a", "model.bb", "model.ccc")})
+
+        assert all_ok(job.save(1, replicas_of)) == [1] * 2
+        job.checkpointers[1].wait_until_evaluated(DEADLINE)
+        assert job.checkpointers[0].steps()[0].entry_count == 3 + 2 * 2
+    for name, array in replicas_of(0, 1)["model"].items():
+        assert np.array_equal(seen[f"model.{name}"], array)
+
+
+def test_replicas_that_differ_are_not_saved(store):
+    with Job(store, 2, replicated=["*"]) as job:
+        for told in job.save(1, replicas_of):  # one's own number, too
+            assert isinstance(told, errors.AbortedError) and "rank 1 and rank 0 differ" in str(told)
+        assert all_ok(job.save(2, lambda rank, world_size: {"model": np.arange(3)})) == [2] * 2
+
+
 def test_one_rank_is_as_none(store):
     def never(given):
         raise AssertionError("there is no other rank")
@@ -364,6 +409,7 @@ def test_the_all_gather_is_forgotten_at_close(store):
     (tidemark.Ranks(0, 0, lambda given: []), "world_size"),
     (tidemark.Ranks(0, 2, None), "all_gather is a NoneType"),
     (tidemark.Ranks(0, 2, lambda given: [given] * 2, vote_timeout=0.0), "vote_timeout"),
+    (tidemark.Ranks(0, 2, lambda given: [given] * 2, replicated="model.*"), "one string"),
     (tidemark.Ranks(0, 2, lambda given: [given] * 2, outcome_margin=float("inf")), "outcome_margin"),
 ])
 def test_options_out_of_range_are_refused(store, ranks, text):
