@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -187,14 +188,16 @@ RestoreOptions RestoreOptionsOf(const nb::dict& options) {
           .progress = ProgressFunctionOf(options["progress"])};
 }
 
-// The state of a rank whose Python could not read it: a save of it fails, and the other ranks are told why.
+// The state of a rank whose Python could not read it: a save and a restore of it fail, and the other ranks are told
+// why.
 class UnreadableState final : public State {
  public:
-  explicit UnreadableState(absl::Status why) : why_(std::move(why)) {}
+  void set_why(const std::string& why) { why_ = absl::InvalidArgumentError(why); }
   absl::Status Refresh() override { return why_; }
+  absl::Status PrepareRestore(std::span<const EntrySpec>) override { return why_; }
 
  private:
-  const absl::Status why_;
+  absl::Status why_;
 };
 
 // The checkpointer and its events.
@@ -219,9 +222,14 @@ class Handle {
   void Release() { checkpointer_.Release(); }
   EventQueue& events() { return *events_; }
 
-  // Calls of Save that the library was asked for. With the interpreter's lock held.
-  void NoteSaveBegun() { ++saves_begun_; }
-  int64_t saves_begun() const { return saves_begun_; }
+  // Saves and restores that the library was asked for. With the interpreter's lock held.
+  void NoteBegun() { ++begun_; }
+  int64_t begun() const { return begun_; }
+
+  UnreadableState& Unreadable(const std::string& why) {
+    unreadable_.set_why(why);
+    return unreadable_;
+  }
 
   // What Python must not lose to a KeyboardInterrupt, which may come as soon as a call returns. With the interpreter's
   // lock held.
@@ -238,7 +246,8 @@ class Handle {
   const std::vector<std::pair<int, std::string>>& failures() const { return failures_; }
 
  private:
-  int64_t saves_begun_ = 0;
+  int64_t begun_ = 0;
+  UnreadableState unreadable_;
   std::vector<Future> committing_;
   std::vector<std::pair<int, std::string>> failures_;
   const std::shared_ptr<EventQueue> events_;
@@ -300,20 +309,28 @@ void BindCheckpointer(nb::module_& module) {
             SaveOptions options{
                 .metrics = std::move(metrics), .user_metadata = std::move(user_metadata), .overwrite = overwrite};
             if (staging.has_value()) options.staging = StagingOf(*staging);
-            handle.NoteSaveBegun();
+            handle.NoteBegun();
             SaveHandle save = ValueOrRaise(handle.Call([&](auto& c) { return c.Save(step, state, options); }));
             handle.NoteSave(save.committed());
             return save;
           },
           "step"_a, "state"_a, "metrics"_a, "user_metadata"_a, "overwrite"_a, "staging"_a.none())
-      .def_prop_ro("saves_begun", &Handle::saves_begun)
+      .def_prop_ro("begun", &Handle::begun)
       .def(
           "refuse_save",
           [](Handle& handle, int64_t step, const std::string& why) {
-            UnreadableState state{absl::InvalidArgumentError(why)};
-            handle.Call([&](auto& c) { return c.Save(step, state, {}).status(); }).IgnoreError();
+            UnreadableState& state = handle.Unreadable(why);
+            handle.Call([&](auto& c) { return c.Save(step, state, {.overwrite = true}).status(); }).IgnoreError();
           },
           "In a job of several ranks: this one cannot save the step, and the others need not wait for it.")
+      .def(
+          "refuse_restore",
+          [](Handle& handle, bool resumes, const std::string& why) {
+            UnreadableState& state = handle.Unreadable(why);
+            handle.Call([&](auto& c) { return resumes ? c.Resume(state).status() : c.RestoreLatest(state).status(); })
+                .IgnoreError();
+          },
+          "The same of a restore, which the other ranks begin or have begun.")
       .def(
           "evaluate",
           [](Handle& handle, int64_t step, TreeState& state, Metrics metrics, std::string user_metadata,
@@ -350,7 +367,7 @@ void BindCheckpointer(nb::module_& module) {
             // Without signals of its own: Python has seen the signal.
             std::unique_ptr<PreemptionGuard> guard = ValueOrRaise(PreemptionGuard::Install(
                 {.signals = {}, .grace = absl::Seconds(grace), .end = absl::Now() + absl::Seconds(left)}));
-            handle.NoteSaveBegun();
+            handle.NoteBegun();
             const PreemptionReport report =
                 handle.Call([&](auto& c) { return guard->SaveAndClose(c, step, state, std::move(options)); });
             const auto status = [](const absl::Status& status) {
@@ -369,12 +386,14 @@ void BindCheckpointer(nb::module_& module) {
       .def("resume",
            [](Handle& handle, TreeState& state, const nb::dict& options) {
              const RestoreOptions native = RestoreOptionsOf(options);
+             handle.NoteBegun();
              return ValueOrRaise(handle.Call([&](auto& c) { return c.Resume(state, native); }));
            })
       .def("restore",
            [](Handle& handle, TreeState& state, const std::string& selector, const nb::dict& options) {
              const RestoreOptions native = RestoreOptionsOf(options);
              const StepSelector step = ValueOrRaise(StepSelector::Parse(selector));
+             handle.NoteBegun();
              return ReportDict(ValueOrRaise(handle.Call([&](auto& c) {
                return selector == "latest" ? c.RestoreLatest(state, native) : c.Restore(step, state, native);
              })));

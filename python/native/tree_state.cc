@@ -41,6 +41,11 @@ void ForEachRun(const Array& array, uint64_t bytes, Function function) {
   }
 }
 
+// Boxes of one tensor come one after the other.
+void NoteOnce(const std::string& name, std::vector<std::string>& names) {
+  if (names.empty() || names.back() != name) names.push_back(name);
+}
+
 bool IsFloatingPoint(Dtype dtype) {
   return dtype == Dtype::kFloat16 || dtype == Dtype::kBfloat16 || dtype == Dtype::kFloat32 || dtype == Dtype::kFloat64;
 }
@@ -260,16 +265,16 @@ absl::Status TreeState::PrepareRestore(std::span<const EntrySpec> saved) {
     known.insert(array.spec.name);
     const auto found = by_name.find(array.spec.name);
     if (found == by_name.end()) {
-      differences_.missing.push_back(array.spec.name);
+      NoteOnce(array.spec.name, differences_.missing);
     } else if (converts_ && IsConverted(*found->second, array.spec)) {
       kept_[i] = true;
       (*destinations)[i].spec.dtype = found->second->dtype;
       (*destinations)[i].host = nullptr;
-      if (found->second->shape != array.spec.shape) differences_.reshaped.push_back(array.spec.name);
+      if (found->second->shape != array.spec.shape) NoteOnce(array.spec.name, differences_.reshaped);
     } else if (found->second->kind != array.spec.kind || found->second->dtype != array.spec.dtype) {
-      differences_.retyped.push_back(array.spec.name);
+      NoteOnce(array.spec.name, differences_.retyped);
     } else if (found->second->shape != array.spec.shape) {
-      differences_.reshaped.push_back(array.spec.name);
+      NoteOnce(array.spec.name, differences_.reshaped);
     }
   }
   for (const std::string& name : names_) {

@@ -64,11 +64,11 @@ std::map<std::string, BoxBeneath> BoxesOf(BoxTuples tuples) {
   return boxes;
 }
 
-// (kind, dtype, shape, bytes)
+// (kind, dtype, shape of what there is, bytes, whether that is a part of the tensor)
 nb::tuple TupleOf(const Received& received) {
   return nb::make_tuple(std::string(EntryKindName(received.spec.kind)),
                         std::string(GetDtypeInfo(received.spec.dtype).name), received.spec.held_shape(),
-                        nb::bytearray(received.bytes.data(), received.bytes.size()));
+                        nb::bytearray(received.bytes.data(), received.bytes.size()), !received.spec.whole());
 }
 
 // Null for None.

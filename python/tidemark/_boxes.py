@@ -25,12 +25,13 @@ class Box:
     all ranks leave a hole, `committed` is an AbortedError.
     """
 
-    __slots__ = ("array", "offset", "shape")
+    __slots__ = ("array", "offset", "shape", "spread")
 
     def __init__(self, array: Any, shape: Sequence[int], offset: Sequence[int]) -> None:
         self.array = array
         self.shape = tuple(operator.index(extent) for extent in shape)
         self.offset = tuple(operator.index(first) for first in offset)
+        self.spread = False  # other processes have boxes of it, though this one may have all of it
 
     def __repr__(self) -> str:
         held = ", ".join(f"{first}:{first + extent}" for first, extent in zip(self.offset, getattr(self.array, "shape", ())))

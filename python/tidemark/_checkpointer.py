@@ -22,7 +22,7 @@ from ._observer import CheckpointObserver, logger
 from ._options import (
     Retention, SaveQuestion, Tuning, left_out_by, mismatch, options_of, raise_interruption, restore_options, save_rule)
 from ._progress import Progress, progress_function
-from ._ranks import Ranks, options_of_ranks, ranks_or_none
+from ._ranks import Ranks, agreeing, options_of_ranks, ranks_or_none
 from ._records import StepRecords
 from ._statistics import Statistics, statistics
 from ._step_info import RestoreReport, StepInfo, step_info
@@ -85,11 +85,11 @@ class Checkpointer(StepRecords, SnapshotConsumers):
             "close_timeout": float(close_timeout), "metrics_file": os.fspath(metrics_file),
             "ranks": options_of_ranks(ranks_or_none(ranks)), **options_of(retention or Retention(), tuning or Tuning())}
         self._save_rule, self._of_ranks = options["save_when"], options["ranks"]
-        self._all_gather = self._of_ranks and self._of_ranks["all_gather"]
+        self._all_gather = None if self._of_ranks is None else self._of_ranks["all_gather"]
         self._functions = [self._save_rule, self._all_gather, options["keep"], *(rule[-1] for rule in options["keep_best"])]
         try:
             self._native = _native.Checkpointer(options)
-        except InternalError:
+        except Error:
             self._raise_interruptions()
             raise
         self._closed = False
@@ -149,24 +149,26 @@ class Checkpointer(StepRecords, SnapshotConsumers):
 
         With `ranks` all ranks save the step, each its own part; its metrics and `user_metadata` are rank 0's. `committed` is the
         same on all: the step, or AbortedError with the rank that failed, and why. A rank that could not begin the save gets its
-        own error. One that rank 0 does not answer until its deadline gets an Error with the code "UNKNOWN".
+        own error. One that rank 0 does not answer until its deadline gets an Error with the code "UNKNOWN". If `step` is no
+        number, the others wait for their deadline.
         """
         native = self._require()
-        with self._telling_ranks(native, step):
+        with self._telling_ranks(native, lambda why: native.refuse_save(step, why)):
             self._gather(state)
             handle = native.save(step, self._state, metrics or {}, user_metadata, overwrite, staging)
         return self._handle_of(handle)
 
     @contextlib.contextmanager
-    def _telling_ranks(self, native: _native.Checkpointer, step: int) -> Iterator[None]:
-        """Of a save that did not get as far as the library, the other ranks are told why: they need not wait for this one."""
-        begun = native.saves_begun
+    def _telling_ranks(self, native: _native.Checkpointer, refuse: Callable[[str], None]) -> Iterator[None]:
+        """Of a save or restore that did not get as far as the library, the other ranks are told why: they need not wait for
+        this one."""
+        begun = native.begun
         try:
             yield
         except BaseException as error:
-            if self._of_ranks is not None and native.saves_begun == begun:
-                with contextlib.suppress(TypeError):  # the step is no number
-                    native.refuse_save(step, f"{type(error).__name__}: {error}")
+            if self._of_ranks is not None and native.begun == begun:
+                with contextlib.suppress(TypeError):  # the step is no number, and the others wait for their deadline
+                    refuse(f"{type(error).__name__}: {error}")
             raise
 
     def evaluate(self, step: int, state: Any, *, metrics: dict[str, float] | None = None, user_metadata: str = "{}",
@@ -215,7 +217,7 @@ class Checkpointer(StepRecords, SnapshotConsumers):
                         grace: float, left: float) -> tuple[Error | None, Error | None, str]:
         """For PreemptionGuard: the failures of the save and of the close, and a line about both."""
         native = self._require()
-        with self._telling_ranks(native, step):
+        with self._telling_ranks(native, lambda why: native.refuse_save(step, why)):
             self._gather(state)
             save, close, line = native.save_and_close(step, self._state, metrics, user_metadata, overwrite, grace, left)
         errors = [from_status(*status) if status[0] else None for status in (save, close)]
@@ -277,10 +279,11 @@ class Checkpointer(StepRecords, SnapshotConsumers):
         `restore`. MismatchError: the checkpoint does not fit.
         """
         native = self._require()
-        options = restore_options(healthy_only, only, renames, allow_missing, allow_unexpected, accept, evaluations_timeout,
-                                  progress_function(progress))
-        return int(self._fill(Tree(state, writable=True, device=device), options, convert_dtypes,
-                              lambda destination: native.resume(destination, options)))
+        with self._telling_ranks(native, lambda why: native.refuse_restore(True, why)):
+            options = restore_options(healthy_only, only, renames, allow_missing, allow_unexpected, accept,
+                                      evaluations_timeout, progress_function(progress))
+            return int(self._fill(Tree(state, writable=True, device=device), options, convert_dtypes,
+                                  lambda destination: native.resume(destination, options)))
 
     def restore(self, state: Any, step: int | str = "latest", *, healthy_only: bool = False, only: Sequence[str] = (),
                 renames: Sequence[tuple[str, str]] = (), allow_missing: bool = False,
@@ -306,16 +309,17 @@ class Checkpointer(StepRecords, SnapshotConsumers):
         NotFoundError: there is no such step. MismatchError: it does not fit. DataLossError: it is damaged.
         InternalError: `accept` or `progress` raised.
 
-        With `ranks` all ranks call this alike, and get the same step or an error; after one of another rank, arrays and values
-        of this one may have been set. `step` and `accept` are rank 0's. Entries that this rank's state lacks are left out. A
+        With `ranks` all ranks call this alike, and get the same step or an error, AbortedError if another rank could not set
+        its values; after one of another rank, arrays and values of this one may have been set. `step` and `accept` are rank 0's. Entries that this rank's state lacks are left out. A
         tensor is read from whatever ranks have its elements, and any other value from the lowest rank that saved it, so the
         names of values that differ between ranks have the rank in them. The number of ranks may be another than in the save.
         """
         native = self._require()
-        options = restore_options(healthy_only, only, renames, allow_missing, allow_unexpected, accept, evaluations_timeout,
-                                  progress_function(progress))
-        report = self._fill(Tree(state, writable=True, device=device), options, convert_dtypes,
-                            lambda destination: native.restore(destination, str(step), options))
+        with self._telling_ranks(native, lambda why: native.refuse_restore(False, why)):
+            options = restore_options(healthy_only, only, renames, allow_missing, allow_unexpected, accept,
+                                      evaluations_timeout, progress_function(progress))
+            report = self._fill(Tree(state, writable=True, device=device), options, convert_dtypes,
+                                lambda destination: native.restore(destination, str(step), options))
         report["info"] = step_info(report["info"])
         return RestoreReport(**report)
 
@@ -331,11 +335,12 @@ class Checkpointer(StepRecords, SnapshotConsumers):
         objects with state cannot be made anew: they are in both states, and are restored in place.
         """
         native = self._require()
-        options = restore_options(healthy_only, only, renames, allow_missing, allow_unexpected, accept, evaluations_timeout,
-                                  progress_function(progress))
-        made = copy_of_containers(like)
-        self._fill(Tree(made, writable=True, device=device, of_all=True), options, convert_dtypes,
-                   lambda destination: native.restore(destination, str(step), options))
+        with self._telling_ranks(native, lambda why: native.refuse_restore(False, why)):
+            options = restore_options(healthy_only, only, renames, allow_missing, allow_unexpected, accept,
+                                      evaluations_timeout, progress_function(progress))
+            made = copy_of_containers(like)
+            self._fill(Tree(made, writable=True, device=device, of_all=True), options, convert_dtypes,
+                       lambda destination: native.restore(destination, str(step), options))
         return made  # type: ignore[no-any-return]
 
     def _fill(self, tree: Tree, options: dict[str, Any], convert_dtypes: bool, restore: Any) -> Any:
@@ -350,12 +355,12 @@ class Checkpointer(StepRecords, SnapshotConsumers):
             options["allow_unexpected"] = True  # other ranks have those
         try:
             result = restore(destination)
-        except InvalidArgumentError as error:
-            raise mismatch(error, destination, options) from None
-        except InternalError:
+        except Error as error:
             raise_interruption(options["accept"])
             raise_interruption(options["progress"])
             self._raise_interruptions()
+            if isinstance(error, InvalidArgumentError):
+                raise mismatch(error, destination, options) from None
             raise
         finally:
             if options["progress"] is not None:
@@ -363,7 +368,9 @@ class Checkpointer(StepRecords, SnapshotConsumers):
             if on_devices is not None:
                 on_devices.release()
         if result:  # not of a fresh run
-            tree.assign(destination.take_received(), destination.take_converted(), left_out_by(destination, options["only"]))
+            with agreeing(self._all_gather):
+                tree.assign(destination.take_received(), destination.take_converted(),
+                            left_out_by(destination, options["only"]))
         return result
 
     def set_save_interval(self, steps: int) -> None:

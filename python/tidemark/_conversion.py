@@ -22,14 +22,14 @@ class SavedDtypes:
             if dtype not in _FLOATING:
                 raise InvalidArgumentError(f"saved_dtypes['{pattern}'] is '{dtype}', not one of {', '.join(_FLOATING)}")
         self._dtypes = dict(dtypes)
-        self._copies: dict[str, Any] = {}
+        self._copies: dict[Any, Any] = {}  # by name, and which box it is
 
     def convert(self, tree: Tree) -> None:
         """Puts converted copies in the place of the arrays of a state. No save may read the earlier copies any more. Tensors on
         devices stay: they are converted there, when they are copied."""
         if not self._dtypes:
             return
-        copies: dict[str, Any] = {}
+        copies: dict[Any, Any] = {}
         first: dict[Any, Any] = {}  # by place in memory: tied arrays are stored as the first of them
         for i in range(len(tree.arrays)):
             place = tree.arrays[i]
@@ -45,18 +45,19 @@ class SavedDtypes:
             if key not in first:
                 first[key] = None
                 if wanted != dtype:
-                    copies[name] = first[key] = self._copy(name, tree.owners[i], wanted)
+                    which = (name, *(tuple(numbers) for numbers in place[7:]))
+                    copies[which] = first[key] = self._copy(which, tree.owners[i], wanted)
             if first[key] is not None:
                 there: Any = _arrays.place_of(first[key], name, writable=False, changes_early=place[5])
                 tree.arrays[i] = (*there, *place[7:])
                 tree.owners[i] = first[key]
         self._copies = copies
 
-    def _copy(self, name: str, array: Any, dtype: str) -> Any:
+    def _copy(self, which: tuple[Any, ...], array: Any, dtype: str) -> Any:
         framework = "pt" if _arrays.is_torch(array) else "np"
-        copy = self._copies.get(name)
+        copy = self._copies.get(which)
         if copy is None or _arrays.is_torch(copy) != _arrays.is_torch(array) or copy.shape != array.shape or (
-                _arrays.place_of(copy, name, writable=False)[1] != dtype):
+                _arrays.place_of(copy, which[0], writable=False)[1] != dtype):
             copy = _arrays.new_array(framework, dtype, list(array.shape))
         _arrays.convert(copy, array)
         return copy

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any, Union
+from typing import Any
 
 from ._boxes import Box
 from .errors import InvalidArgumentError, UnimplementedError
@@ -51,6 +51,10 @@ def placed(value: Any, name: str) -> Placed | None:
     coordinate = mesh.get_coordinate()
     if coordinate is None:
         return None
+    order = getattr(getattr(value, "_spec", None), "shard_order", None) or ()
+    if any(list(entry.mesh_dims) != sorted(entry.mesh_dims) for entry in order):
+        raise UnimplementedError(f"'{name}' is a DTensor whose shards are not cut in the order of its mesh's dimensions: "
+                                 f"redistribute it before")
     offset, extent = box_of(shape, tuple(mesh.mesh.shape), coordinate, value.placements, name)
     held = list(value.to_local().shape)
     if held != extent:
@@ -59,9 +63,9 @@ def placed(value: Any, name: str) -> Placed | None:
     return shape, offset, extent
 
 
-def part_of(value: Any, name: str) -> Union[Box, Any]:
-    """What this rank holds: its local tensor if that is all, else a Box; None if the rank is not in the mesh. It shares its
-    memory with the DTensor.
+def part_of(value: Any, name: str) -> Any:
+    """What this rank holds: its local tensor if each rank has all of it, else a Box; None if the rank is not in the mesh. It
+    shares its memory with the DTensor.
 
     UnimplementedError: another placement than Shard and Replicate. InvalidArgumentError: its local part has another shape
     than torch.chunk gives.
@@ -70,8 +74,14 @@ def part_of(value: Any, name: str) -> Union[Box, Any]:
     if found is None:
         return None
     local = value.detach().to_local()
-    shape, offset, extent = found
-    return local if extent == shape else Box(local, shape, offset)
+    shape, offset, _ = found
+    sharded = any(type(placement).__name__ == "Shard" and ranks > 1
+                  for placement, ranks in zip(value.placements, value.device_mesh.mesh.shape))
+    if not sharded:
+        return local
+    box = Box(local, shape, offset)
+    box.spread = True
+    return box
 
 
 def like(value: Any, local: Any) -> Any:

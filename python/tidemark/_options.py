@@ -174,6 +174,7 @@ class TrainerFunction:
         self.interruption: BaseException | None = None
 
     def __call__(self, given: Any) -> Any:
+        self.interruption = None  # of an earlier call that nobody looked at
         function = self._function
         if function is None:
             raise FailedPreconditionError("the checkpointer is closed")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import contextlib
 import dataclasses
-import sys
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ._options import TrainerFunction
-from .errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
+from .errors import (
+    AbortedError, FailedPreconditionError, InternalError, InvalidArgumentError, UnimplementedError)
 
 AllGather = Callable[[bytes], Sequence[bytes]]
 
@@ -25,8 +27,9 @@ class Ranks:
     It is called on the trainer's thread, by calls that all ranks make: opening, `restore`, `load`, `resume`,
     `discard_after`, and `should_save` if a rule depends on the time or on a function. It blocks until all ranks have called
     it, and should raise if one does not come for so long that the job is to end. What it raises ends the call with an
-    InternalError, what it returns instead with an InvalidArgumentError; a KeyboardInterrupt comes out of the call. After
-    that it is not called again. It must not call the checkpointer, which forgets it in `close`.
+    InternalError, what it returns instead with an InvalidArgumentError. Of `should_save` it is a warning, after which each
+    rank goes by its own rules. A KeyboardInterrupt comes out of the call as soon as the function raises it. After an error it
+    is not called again. It must not call the checkpointer, which forgets it in `close`.
 
     `vote_timeout`: how many seconds rank 0 waits, from the start of its writing on, until all ranks have written.
     `outcome_margin`: how many seconds longer the others wait for what it decides.
@@ -51,8 +54,9 @@ class Ranks:
         """The ranks of a process group of torch.distributed; None: the default group. All of them call this alike.
 
         The all-gather uses tensors in host memory. If the group's backend has none of those (NCCL), this makes a Gloo group
-        of the same ranks. How long it waits for a rank is the group's timeout. FailedPreconditionError: PyTorch has no
-        process group yet. InvalidArgumentError: this process is not in the group. UnimplementedError: PyTorch has no Gloo.
+        of the same ranks. How long it waits for a rank is the group's timeout, or PyTorch's default for one that this makes.
+        FailedPreconditionError: PyTorch has no process group yet. InvalidArgumentError: this process is not in the group.
+        UnimplementedError: PyTorch has no Gloo, or cannot make one of a part of the job.
         """
         import torch.distributed as distributed
 
@@ -65,7 +69,10 @@ class Ranks:
 
     @classmethod
     def of_jax(cls, *, vote_timeout: float = 600.0, outcome_margin: float = 60.0, replicated: Sequence[str] = ()) -> Ranks:
-        """The processes of a job of JAX, after jax.distributed.initialize. The all-gather is a computation on its devices."""
+        """The processes of a job of JAX, after jax.distributed.initialize. The all-gather is a computation on its devices.
+
+        Arrays that JAX spreads over the processes are written once in any case: no pattern of `replicated` may match them.
+        """
         import jax
 
         return cls(jax.process_index(), jax.process_count(), _jax_gather, vote_timeout, outcome_margin, replicated)
@@ -96,6 +103,29 @@ def options_of_ranks(ranks: Ranks | None) -> dict[str, Any] | None:
     }
 
 
+@contextlib.contextmanager
+def agreeing(all_gather: Any) -> Iterator[None]:
+    """For what each rank does behind the library's part of a call: an error of one rank is AbortedError on the others. None:
+    a job of one process."""
+    if all_gather is None:
+        yield
+        return
+    own: BaseException | None = None
+    try:
+        yield
+    except BaseException as error:
+        own = error
+    try:
+        told = all_gather(b"" if own is None else f"{type(own).__name__}: {own}".encode(errors="replace"))
+    except Exception as error:
+        raise own or InternalError(f"all_gather raised {type(error).__name__}: {error}") from error
+    if own is not None:
+        raise own
+    for rank, why in enumerate(told):
+        if why:
+            raise AbortedError(f"rank {rank} could not take the step: {bytes(why).decode(errors='replace')}")
+
+
 # PyTorch.
 
 _HOST_BACKENDS = ("gloo", "mpi")
@@ -117,8 +147,9 @@ def _group_of_host(group: Any) -> Any:
     if group is None:
         return distributed.new_group(backend="gloo")
     members = [distributed.distributed_c10d.get_global_rank(group, i) for i in range(distributed.get_world_size(group))]
-    if sys.modules["torch"].__version__.startswith("1."):
-        return distributed.new_group(members, backend="gloo")  # which all ranks of the job must call
+    if "use_local_synchronization" not in inspect.signature(distributed.new_group).parameters:
+        raise UnimplementedError(f"the group has the backend {backend}, which has no tensors in host memory, and in this version "
+                                 f"of PyTorch only all ranks of the job together can make a group: give a Gloo group")
     return distributed.new_group(members, backend="gloo", use_local_synchronization=True)
 
 

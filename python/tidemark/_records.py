@@ -6,7 +6,7 @@ from . import _native
 from ._futures import Future
 from ._statistics import RetentionDecision
 from ._step_info import StepInfo, step_info
-from .errors import InternalError
+from .errors import Error
 
 
 class StepRecords:
@@ -67,7 +67,7 @@ class StepRecords:
         """
         try:
             return list(self._require().discard_after(step, reason))
-        except InternalError:
+        except Error:
             self._raise_interruptions()
             raise
 

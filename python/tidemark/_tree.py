@@ -126,10 +126,11 @@ class Tree:
         self._writable = writable
         self._new = NewArrays(device, of_all)
         self._ndarray: Any = getattr(sys.modules.get("numpy"), "ndarray", None)
-        self._parameters = self._parameter_names(state)
         if not isinstance(state, dict) and not _is_record(state):
             raise InvalidArgumentError(f"the state is a {type(state).__name__}, not a dict or dataclass")
         self._walk_children(state, "", self._refuse)
+        # After the modules' state_dict(), for which FSDP puts back the parameters that the optimizer has.
+        self._parameters = self._parameter_names(state)
 
     @staticmethod
     def _refuse(_: Any) -> None:
@@ -155,6 +156,8 @@ class Tree:
         elif type(value) is Box:
             self._walk_box(value, path)
         elif type(value) is Boxes:
+            if not value.boxes:
+                self.part = path  # other processes have all of it
             for box in value.boxes:
                 self._walk_box(box, path)
         elif is_module(value) and not _codec.is_registered(value):
@@ -186,7 +189,7 @@ class Tree:
             raise UnsupportedTypeError(f"the array {path!a} has half of a surrogate pair in its name: names of entries must be "
                                        f"UTF-8")
         array = value.array if type(value) is Box else value
-        if type(value) is Box and tuple(array.shape) == value.shape:
+        if type(value) is Box and tuple(array.shape) == value.shape and not value.spread:
             value = array  # all of the tensor
         if type(value) is Box:
             self.part = path
@@ -275,6 +278,7 @@ class Tree:
             state = {"state": {names.get(key, key): item for key, item in state["state"].items()},
                      "param_groups": [{**group, "params": [names.get(index, index) for index in group["params"]]}
                                       for group in state["param_groups"]]}
+            self._check_parts(state["state"], path, value)
             fields = _optimizers.to_entries(value, state, path)
             if fields is not None:
                 for name, tensor in fields[1]:
@@ -295,20 +299,35 @@ class Tree:
         encoded = _codec.encode(state, path, take)
         return [(path, "string", _codec.to_text({"$object": [encoded, frameworks, names is not None]}))]
 
-    def sharded(self, path: str, value: Any) -> dict[str, tuple[Any, _dtensors.Placed]]:
+    def _sharded(self, path: str, value: Any) -> dict[str, tuple[Any, _dtensors.Placed]]:
         """The parameters of an optimizer that are DTensors, and what this rank holds of them: {"optimizer.NAME": ...}."""
+        names = self._optimizer_names(value)
+        if names is None:
+            return {}
         found = {}
-        for parameter, name in zip((p for group in value.param_groups for p in group["params"]),
-                                   (self._optimizer_names(value) or {}).values()) if _is_optimizer(value) else ():
+        for parameter, name in zip((p for group in value.param_groups for p in group["params"]), names.values()):
             if _dtensors.is_dtensor(parameter):
                 held = _dtensors.placed(parameter, name)
                 if held is not None:
                     found[f"{path}.{name}"] = (parameter, held)
         return found
 
+    def _check_parts(self, state: dict[str, Any], path: str, value: Any) -> None:
+        """Refuses what an optimizer keeps for a part of a parameter and does not say which part: it would be taken for all
+        of a tensor."""
+        for name, (_, held) in self._sharded(path, value).items():
+            if held[2] == held[0]:
+                continue
+            for field, item in state.get(name[len(path) + 1:], {}).items():
+                if not _arrays.is_array(item) or len(item.shape) == 0:
+                    continue
+                if not _dtensors.is_dtensor(item) or _dtensors.placed(item, name) != held:
+                    raise UnsupportedTypeError(f"'{name}.{field}' is kept for a DTensor of which this rank has a part, and is no "
+                                               f"DTensor of that shape and part itself: it cannot be saved")
+
     def boxes_of_optimizers(self) -> dict[str, _dtensors.Placed]:
         """What a restore reads of each tensor beneath a name: its state belongs to a DTensor."""
-        return {name: held for path, value in self.objects.items() for name, (_, held) in self.sharded(path, value).items()}
+        return {name: held for path, value in self.objects.items() for name, (_, held) in self._sharded(path, value).items()}
 
     def _optimizer_names(self, value: Any) -> dict[int, str] | None:
         """The names of an optimizer's parameters by their index in its state_dict(); None: it is no optimizer, or one
@@ -323,8 +342,8 @@ class Tree:
 
     # Restoring.
 
-    def assign(self, received: dict[str, tuple[str, str, list[int], bytearray]],
-               received_arrays: dict[int, tuple[str, str, list[int], bytearray]], left_out: Callable[[str], bool]) -> None:
+    def assign(self, received: dict[str, tuple[str, str, list[int], bytearray, bool]],
+               received_arrays: dict[int, tuple[str, str, list[int], bytearray, bool]], left_out: Callable[[str], bool]) -> None:
         """Sets the values and objects to what a restore received, converts the arrays that it received, by their indices, and
         puts new arrays in their places, except those whose names it has left out. Decodes everything before it sets anything."""
         values = [(put, self._received_value(value, path, received[path][0], bytes(received[path][3])))
@@ -353,14 +372,14 @@ class Tree:
         return _codec.from_entry(kind, content, no_array)
 
     @staticmethod
-    def _received_array(framework: str, received: tuple[str, str, list[int], bytearray]) -> Any:
+    def _received_array(framework: str, received: tuple[str, str, list[int], bytearray, bool]) -> Any:
         """A new array of the framework, "np" or "pt", in the dtype of the checkpoint."""
-        _, dtype, shape, content = received
+        _, dtype, shape, content, _ = received
         made = _arrays.new_array(framework, dtype, shape)
         _arrays.copy_into(made, content)
         return made
 
-    def _readable_state(self, value: Any, path: str, received: dict[str, tuple[str, str, list[int], bytearray]]) -> Any:
+    def _readable_state(self, value: Any, path: str, received: dict[str, tuple[str, str, list[int], bytearray, bool]]) -> Any:
         try:
             return self._object_state(value, path, received)
         except _codec.UNREADABLE as error:
@@ -368,13 +387,13 @@ class Tree:
                 raise
             raise DataLossError(f"'{path}' cannot be read: {error!r}") from error
 
-    def _object_state(self, value: Any, path: str, received: dict[str, tuple[str, str, list[int], bytearray]]) -> Any:
-        sharded = self.sharded(path, value)
+    def _object_state(self, value: Any, path: str, received: dict[str, tuple[str, str, list[int], bytearray, bool]]) -> Any:
+        sharded = self._sharded(path, value)
 
         def array(entry: str, framework: str) -> Any:
             made = self._received_array(framework, received[entry])
-            parameter, held = sharded.get(entry.rpartition(".")[0], (None, None))
-            return _dtensors.like(parameter, made) if held is not None and list(made.shape) == held[2] else made
+            parameter, _ = sharded.get(entry.rpartition(".")[0], (None, None))
+            return _dtensors.like(parameter, made) if received[entry][4] else made
 
         def no_array(name: str) -> object:
             raise KeyError(name)

@@ -308,7 +308,8 @@ def _made_of_parts(boxes: Boxes, like: Any) -> jax.Array:
     by_offset = {box.offset: box.array for box in boxes.boxes}
     devices = like.sharding.addressable_devices_indices_map(tuple(like.shape))
     parts = [jax.device_put(by_offset[tuple(_offset(index))], device) for device, index in devices.items()]
-    return jax.make_array_from_single_device_arrays(tuple(like.shape), like.sharding, parts)
+    dtype = {} if parts else {"dtype": like.dtype}  # which otherwise says it
+    return jax.make_array_from_single_device_arrays(tuple(like.shape), like.sharding, parts, **dtype)
 
 
 def check_width(dtype: Any, name: str) -> None:

@@ -241,8 +241,9 @@ class Unstorable:
     (lambda state, options: options.update(staging="later"), errors.InvalidArgumentError, "staging is 'later'"),
     (lambda state, options: options.update(user_metadata="no json"), errors.InvalidArgumentError, "user_metadata"),
 ], ids=["unsupported", "box", "metrics", "staging", "metadata"])
-def test_a_rank_that_cannot_save_aborts_all(store, failing, break_save, error, text):
-    with Job(store, 3) as job:
+@pytest.mark.parametrize("replicated", [(), ("scale", "epoch")], ids=["", "replicated"])
+def test_a_rank_that_cannot_save_aborts_all(store, failing, break_save, error, text, replicated):
+    with Job(store, 3, replicated=replicated) as job:
         def save(rank, checkpointer):
             state, options = state_of(rank, 3), {}
             if rank == failing:
@@ -256,6 +257,65 @@ def test_a_rank_that_cannot_save_aborts_all(store, failing, break_save, error, t
         assert all_ok(job.save(2, state_of)) == [2, 2, 2]
         for checkpointer in job.checkpointers:
             assert checkpointer.latest_step().step == 2
+
+
+def test_the_reason_of_a_rank_is_told_of_a_step_that_is_there(store):
+    with saved_by(store, 2):
+        pass
+    with Job(store, 2) as job:
+        def save(rank, checkpointer):
+            state = state_of(rank, 2) | ({"x": object()} if rank else {})
+            return checkpointer.save(1, state, overwrite=True).committed.result(DEADLINE)
+
+        of_0, of_1 = job.each(save)
+        assert isinstance(of_1, errors.UnsupportedTypeError)
+        assert isinstance(of_0, errors.AbortedError) and "UnsupportedTypeError" in str(of_0)
+
+
+RESTORES = {
+    "restore": lambda c, state: c.restore(state),
+    "load": lambda c, state: c.load(like=state),
+    "resume": lambda c, state: c.resume(state),
+}
+
+
+@pytest.mark.parametrize("restore", RESTORES.values(), ids=RESTORES)
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_rank_that_cannot_begin_a_restore_fails_it_on_all(store, failing, restore):
+    with saved_by(store, 2):
+        pass
+    with Job(store, 2) as job:
+        def run(rank, checkpointer):
+            state = empty_like(state_of(rank, 2))
+            if rank == failing:
+                state["bad"] = tidemark.Box(np.zeros(3), (4,), (2,))
+            return restore(checkpointer, state)
+
+        for result in job.each(run):
+            assert isinstance(result, errors.InvalidArgumentError) and "'bad' is a Box" in str(result), result
+        all_ok(job.each(lambda rank, checkpointer: checkpointer.restore(empty_like(state_of(rank, 2)))))
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_a_rank_that_cannot_take_a_step_fails_the_restore_on_all(store, failing):
+    class Loads:
+        def __init__(self, fails=False):
+            self.fails = fails
+
+        def state_dict(self):
+            return {"n": 1}
+
+        def load_state_dict(self, state):
+            if self.fails:
+                raise ValueError("no room")
+
+    with saved_by(store, 2, states=lambda rank, n: {"loads": Loads()}):
+        pass
+    with Job(store, 2) as job:
+        results = job.each(lambda rank, checkpointer: checkpointer.restore({"loads": Loads(rank == failing)}))
+        assert isinstance(results[failing], ValueError)
+        assert isinstance(results[1 - failing], errors.AbortedError) and "ValueError: no room" in str(results[1 - failing])
+        all_ok(job.each(lambda rank, checkpointer: checkpointer.restore({"loads": Loads()})))
 
 
 def test_a_save_that_a_key_interrupts_aborts_all(store):

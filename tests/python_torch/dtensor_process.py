@@ -1,5 +1,6 @@
 """A rank that is a process, for dtensor_test.py: dtensor_process.py MEETING RANK WORLD_SIZE STORE WHAT [ARGUMENTS]"""
 
+import dataclasses
 import datetime
 import hashlib
 import itertools
@@ -112,6 +113,8 @@ def digest(model, optimizer):
 
 def save_training(ranks, store, mesh, optimizer):
     model, optimizer = trained(mesh, optimizer, 3)
+    with torch.no_grad():
+        model(torch.ones(2, 6))  # after which FSDP has other parameters in the module than the optimizer has
     with tidemark.Checkpointer(store, ranks=ranks) as checkpointer:
         checkpointer.save(3, {"model": model, "optimizer": optimizer}).committed.result(DEADLINE)
     print(digest(model, optimizer))
@@ -138,6 +141,15 @@ def refuse(ranks, store, mesh):
         def load_state_dict(self, state):
             raise AssertionError
 
+    class OfLocalParts(torch.optim.Optimizer):
+        def step(self):
+            for parameter in self.param_groups[0]["params"]:
+                self.state[parameter]["average"] = parameter.to_local().clone()
+
+    model = torch.nn.Linear(6, 4)
+    fully_shard(model, mesh=mesh)
+    optimizer = OfLocalParts(model.parameters(), {})
+    optimizer.step()
     strided = DTensor.from_local(local, mesh, [Shard(0)])
     strided._spec = type(strided._spec)(mesh, (_StridedShard(0, split_factor=2),), strided._spec.tensor_meta)
     uneven = DTensor.from_local(local, mesh, [Shard(0)], shape=torch.Size((7, 3)), stride=(3, 1))
@@ -146,9 +158,10 @@ def refuse(ranks, store, mesh):
                 (DTensor.from_local(local, mesh, [Partial()]), errors.UnimplementedError, "'w' is a DTensor with the placement Partial"),
                 (strided, errors.UnimplementedError, "'w' is a DTensor with the placement _StridedShard"),
                 (uneven, errors.InvalidArgumentError, "its placements"),
-                (Scheduler(), errors.UnsupportedTypeError, "is a DTensor in the state of a Scheduler"))):
+                (Scheduler(), errors.UnsupportedTypeError, "is a DTensor in the state of a Scheduler"),
+                ({"model": model, "optimizer": optimizer}, errors.UnsupportedTypeError, "is kept for a DTensor of which"))):
             try:
-                checkpointer.save(step, {"w": leaf})
+                checkpointer.save(step, leaf if isinstance(leaf, dict) else {"w": leaf})
                 raise AssertionError(f"{leaf} was saved")
             except error as raised:
                 assert text in str(raised), raised
@@ -172,6 +185,24 @@ def outside(ranks, store, mesh):
             try:
                 checkpointer.save(1, {"w": tensor})
                 raise AssertionError("nothing of it was saved")
+            except errors.InvalidArgumentError as raised:
+                assert "'w' is a part of a tensor" in str(raised)
+    print("saved")
+
+
+def short(ranks, store, mesh):
+    """One row on two ranks: rank 0 has all of it, and the others must not take it for a tensor that each has whole."""
+    tensor = distribute_tensor(torch.full((1, 3), 5.0), mesh, [Shard(0)])
+    with tidemark.Checkpointer(store, ranks=dataclasses.replace(ranks, replicated=("*",))) as checkpointer:
+        checkpointer.save(1, {"w": tensor, "n": 1}).committed.result(DEADLINE)
+        empty = distribute_tensor(torch.zeros(1, 3), mesh, [Shard(0)])
+        checkpointer.restore({"w": empty, "n": 0})
+        assert empty.full_tensor().tolist() == [[5.0] * 3]
+    if ranks.rank == 0:
+        with tidemark.Checkpointer(store + ".none") as checkpointer:
+            try:
+                checkpointer.save(1, {"w": tensor})
+                raise AssertionError("it was taken for the whole tensor")
             except errors.InvalidArgumentError as raised:
                 assert "'w' is a part of a tensor" in str(raised)
     print("saved")

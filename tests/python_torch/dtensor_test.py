@@ -53,6 +53,15 @@ def test_a_rank_outside_the_mesh_has_nothing_of_the_tensor(tmp_path):
     assert run(tmp_path, 2, "outside", "2") == ["saved\n"] * 2
 
 
+def test_fewer_rows_than_ranks(tmp_path):
+    assert run(tmp_path, 2, "short", "2") == ["saved\n"] * 2
+
+
+def test_replicas_of_shards_are_trained(tmp_path):
+    (saved,) = set(run(tmp_path, 4, "save_training", "2x2", "AdamW"))
+    assert set(run(tmp_path, 2, "resume_training", "2", "AdamW", "1")) == {saved}
+
+
 def test_groups_of_processes(tmp_path):
     assert run(tmp_path, 4, "gather", "4") == ["gathered\n"] * 4
 
