@@ -28,12 +28,14 @@ def shardings():
     devices = np.array(jax.devices())
     one = jax.sharding.Mesh(devices, ("all",))
     two = jax.sharding.Mesh(devices.reshape(-1, 2), ("rank", "pair"))
-    return {name: NamedSharding(one if name == "rows" else two, spec) for name, spec in SPECS.items()}
+    first = jax.sharding.Mesh(devices[:2], ("pair",))  # of process 0 alone
+    return {**{name: NamedSharding(one if name == "rows" else two, spec) for name, spec in SPECS.items()},
+            "first": NamedSharding(first, PartitionSpec("pair"))}
 
 
 def tree(fill):
     whole = WHOLE if fill else np.zeros_like(WHOLE)
-    arrays = {name: jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index])
+    arrays = {name: jax.make_array_from_callback(whole.shape, sharding, lambda index: whole[index], dtype=whole.dtype)
               for name, sharding in shardings().items()}
     if fill:  # keys can be saved so, and not restored
         made = jax.jit(lambda: jax.random.split(jax.random.key(3), 12), out_shardings=shardings()["rows"])
@@ -66,13 +68,15 @@ def main(meeting, rank, world_size, store, what, port):
                     assert own.index == there.index and np.asarray(own.data).tobytes() == np.asarray(there.data).tobytes()
             assert found["epoch"] == 7 and found["host"].tolist() == [0, 1, 2, 3]
             print("resumed", step)
-    if ranks.rank == 0:
-        with tidemark.Checkpointer(store + ".none") as alone:
-            try:
-                tidemark.jax.save(alone, 1, tree(True))
-                raise AssertionError("a part was saved without ranks")
-            except errors.InvalidArgumentError as error:
-                assert "is a part of a tensor" in str(error)
+    if ranks.world_size > 1:
+        # Of "replicated", process 0 saves all, and the others nothing.
+        for names in (("rows",), ("replicated",)) if ranks.rank else (("rows",),):
+            with tidemark.Checkpointer(f"{store}.{ranks.rank}") as alone:
+                try:
+                    tidemark.jax.save(alone, 1, {name: tree(True)["arrays"][name] for name in names})
+                    raise AssertionError("a part was saved without ranks")
+                except errors.InvalidArgumentError as error:
+                    assert f"'{names[0]}' is a part of a tensor" in str(error)
     jax.distributed.shutdown()
 
 

@@ -29,7 +29,7 @@ def test_arrays_that_processes_hold_together_are_restored_by_another_number_of_t
     assert run(tmp_path, 3, "save") == ["saved 1"] * 3
     with tidemark.open(tmp_path / "store") as step:
         names = [name for name in step.keys() if name.startswith("arrays.")]
-        assert len(names) == 6
+        assert len(names) == 7
         assert all(step.get_tensor(name).tobytes() == whole.tobytes() for name in names if name != "arrays.keys")
     assert run(tmp_path, 2, "restore") == ["resumed 2"] * 2
     loaded = tidemark.jax.load(tmp_path / "store")["arrays"]
