@@ -35,12 +35,9 @@ std::string Describe(const EntrySpec& spec) {
                      static_cast<int>(spec.dtype), is_sized ? "" : fmt::format("{}", fmt::join(spec.shape, ",")));
 }
 
-}  // namespace
-
-ReplicatedEntries AssignWriters(std::span<const State::Entry> entries, std::span<const std::string> patterns,
-                                int32_t world_size) {
-  ReplicatedEntries out;
-  out.writers.assign(entries.size(), ReplicatedEntries::kEveryRank);
+// What has one writer, the largest first. Appends the patterns that match no entry to `*without_entry`.
+std::vector<Unit> UnitsOf(std::span<const State::Entry> entries, std::span<const std::string> patterns,
+                          std::vector<std::string>* without_entry) {
   std::vector<bool> has_entry(patterns.size(), false);
   std::vector<Group> groups;
   std::vector<size_t> group_of(entries.size());
@@ -63,16 +60,16 @@ ReplicatedEntries AssignWriters(std::span<const State::Entry> entries, std::span
     group.is_replicated = group.is_replicated && matches && entry.spec.whole();
   }
   for (size_t p = 0; p < patterns.size(); ++p) {
-    if (!has_entry[p]) out.without_entry.push_back(patterns[p]);
+    if (!has_entry[p]) without_entry->push_back(patterns[p]);
   }
   std::vector<Unit> units;
   std::vector<size_t> unit_of(groups.size());
   for (size_t g = 0; g < groups.size(); ++g) {
     if (!groups[g].is_replicated) continue;
     const State::Entry& first = entries[groups[g].members.front()];
-    const bool follows =
-        first.staged_with >= 0 && groups[group_of[static_cast<size_t>(first.staged_with)]].is_replicated;
-    unit_of[g] = follows ? unit_of[group_of[static_cast<size_t>(first.staged_with)]] : units.size();
+    const size_t leader = first.staged_with < 0 ? g : group_of[static_cast<size_t>(first.staged_with)];
+    const bool follows = leader != g && groups[leader].is_replicated;
+    unit_of[g] = follows ? unit_of[leader] : units.size();
     if (!follows) units.emplace_back();
     Unit& unit = units[unit_of[g]];
     unit.entries.insert(unit.entries.end(), groups[g].members.begin(), groups[g].members.end());
@@ -84,13 +81,21 @@ ReplicatedEntries AssignWriters(std::span<const State::Entry> entries, std::span
   std::ranges::sort(units, [&](const Unit& a, const Unit& b) {
     return a.bytes != b.bytes ? a.bytes > b.bytes : name_of(a.entries[0]) < name_of(b.entries[0]);
   });
+  return units;
+}
 
-  // The largest first, each to the rank that has the fewest bytes so far.
+}  // namespace
+
+ReplicatedEntries AssignWriters(std::span<const State::Entry> entries, std::span<const std::string> patterns,
+                                int32_t world_size) {
+  ReplicatedEntries out;
+  out.writers.assign(entries.size(), ReplicatedEntries::kEveryRank);
+  // Each to the rank that has the fewest bytes so far.
   using Load = std::pair<uint64_t, int32_t>;
   std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
   for (int32_t rank = 0; rank < world_size; ++rank) loads.emplace(0, rank);
   std::string structure;
-  for (const Unit& unit : units) {
+  for (const Unit& unit : UnitsOf(entries, patterns, &out.without_entry)) {
     int32_t writer = 0;
     if (!unit.is_rank_0s) {
       const auto [bytes, rank] = loads.top();
