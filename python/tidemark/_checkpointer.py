@@ -22,7 +22,7 @@ from ._observer import CheckpointObserver, logger
 from ._options import (
     Retention, SaveQuestion, Tuning, left_out_by, mismatch, options_of, raise_interruption, restore_options, save_rule)
 from ._progress import Progress, progress_function
-from ._ranks import Ranks, agreeing, options_of_ranks, ranks_or_none
+from ._ranks import Ranks, agreeing, described, options_of_ranks, ranks_or_none
 from ._records import StepRecords
 from ._statistics import Statistics, statistics
 from ._step_info import RestoreReport, StepInfo, step_info
@@ -153,7 +153,7 @@ class Checkpointer(StepRecords, SnapshotConsumers):
         number, the others wait for their deadline.
         """
         native = self._require()
-        with self._telling_ranks(native, lambda why: native.refuse_save(step, why)):
+        with self._telling_ranks(native, lambda why: self._refuse_save(step, why)):
             self._gather(state)
             handle = native.save(step, self._state, metrics or {}, user_metadata, overwrite, staging)
         return self._handle_of(handle)
@@ -167,9 +167,13 @@ class Checkpointer(StepRecords, SnapshotConsumers):
             yield
         except BaseException as error:
             if self._of_ranks is not None and native.begun == begun:
-                with contextlib.suppress(TypeError):  # the step is no number, and the others wait for their deadline
-                    refuse(f"{type(error).__name__}: {error}")
+                refuse(described(error))
+                self._raise_interruptions()
             raise
+
+    def _refuse_save(self, step: int, why: str) -> None:
+        with contextlib.suppress(TypeError):  # the step is no number, and the others wait for their deadline
+            self._native.refuse_save(step, why)
 
     def evaluate(self, step: int, state: Any, *, metrics: dict[str, float] | None = None, user_metadata: str = "{}",
                  staging: str | None = None) -> SaveHandle:
@@ -184,7 +188,7 @@ class Checkpointer(StepRecords, SnapshotConsumers):
 
     def _gather(self, state: Any) -> None:
         """Has the native state refer to this one, and keeps the owners of its arrays."""
-        tree = Tree(state, writable=False, before=self._arrays)
+        tree = Tree(state, writable=False, before=self._arrays, has_ranks=self._of_ranks is not None)
         values = tree.entries_of_values()
         if tree.part and self._of_ranks is None:
             raise InvalidArgumentError(f"'{tree.part}' is a part of a tensor, and no other process would save the rest: give the "
@@ -217,7 +221,7 @@ class Checkpointer(StepRecords, SnapshotConsumers):
                         grace: float, left: float) -> tuple[Error | None, Error | None, str]:
         """For PreemptionGuard: the failures of the save and of the close, and a line about both."""
         native = self._require()
-        with self._telling_ranks(native, lambda why: native.refuse_save(step, why)):
+        with self._telling_ranks(native, lambda why: self._refuse_save(step, why)):
             self._gather(state)
             save, close, line = native.save_and_close(step, self._state, metrics, user_metadata, overwrite, grace, left)
         errors = [from_status(*status) if status[0] else None for status in (save, close)]
@@ -309,8 +313,9 @@ class Checkpointer(StepRecords, SnapshotConsumers):
         NotFoundError: there is no such step. MismatchError: it does not fit. DataLossError: it is damaged.
         InternalError: `accept` or `progress` raised.
 
-        With `ranks` all ranks call this alike, and get the same step or an error, AbortedError if another rank could not set
-        its values; after one of another rank, arrays and values of this one may have been set. `step` and `accept` are rank 0's. Entries that this rank's state lacks are left out. A
+        With `ranks` all ranks call this alike, and all get the same step, or each gets an error. AbortedError: another rank could
+        not set its values. After an error of another rank this one's arrays and values may hold the step, or another one. What
+        chooses the step is rank 0's: `step`, `accept` and `healthy_only`. Entries that this rank's state lacks are left out. A
         tensor is read from whatever ranks have its elements, and any other value from the lowest rank that saved it, so the
         names of values that differ between ranks have the rank in them. The number of ranks may be another than in the save.
         """
@@ -368,7 +373,7 @@ class Checkpointer(StepRecords, SnapshotConsumers):
             if on_devices is not None:
                 on_devices.release()
         if result:  # not of a fresh run
-            with agreeing(self._all_gather):
+            with agreeing(self._of_ranks):
                 tree.assign(destination.take_received(), destination.take_converted(),
                             left_out_by(destination, options["only"]))
         return result

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 import contextlib
+import ctypes
 import dataclasses
 import inspect
 from collections.abc import Callable, Iterator, Sequence
@@ -103,11 +103,23 @@ def options_of_ranks(ranks: Ranks | None) -> dict[str, Any] | None:
     }
 
 
+def described(error: BaseException) -> str:
+    """Type and text of an exception, for another rank."""
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except Exception:
+        text = type(error).__name__
+    return text.encode(errors="replace").decode()
+
+
+_ENDED, _FAILED = b"tidemark: the values are set", b"tidemark: the values are not set: "
+
+
 @contextlib.contextmanager
-def agreeing(all_gather: Any) -> Iterator[None]:
-    """For what each rank does behind the library's part of a call: an error of one rank is AbortedError on the others. None:
-    a job of one process."""
-    if all_gather is None:
+def agreeing(ranks: dict[str, Any] | None) -> Iterator[None]:
+    """For what each rank does behind the library's part of a restore: an error of one rank is AbortedError on the others.
+    `ranks`: what `options_of_ranks` returned."""
+    if ranks is None:
         yield
         return
     own: BaseException | None = None
@@ -116,14 +128,21 @@ def agreeing(all_gather: Any) -> Iterator[None]:
     except BaseException as error:
         own = error
     try:
-        told = all_gather(b"" if own is None else f"{type(own).__name__}: {own}".encode(errors="replace"))
-    except Exception as error:
-        raise own or InternalError(f"all_gather raised {type(error).__name__}: {error}") from error
+        told = ranks["all_gather"](_ENDED if own is None else _FAILED + described(own).encode())
+    except BaseException as error:
+        if own is None and isinstance(error, Exception):
+            raise InternalError(f"all_gather raised {described(error)}") from error
+        raise (own or error) from error
     if own is not None:
         raise own
-    for rank, why in enumerate(told):
-        if why:
-            raise AbortedError(f"rank {rank} could not take the step: {bytes(why).decode(errors='replace')}")
+    if not isinstance(told, Sequence) or len(told) != ranks["world_size"]:
+        raise InvalidArgumentError(f"all_gather returned {told!r}, not a sequence of {ranks['world_size']} byte strings")
+    for rank, message in enumerate(told):
+        text = bytes(message) if isinstance(message, (bytes, bytearray, memoryview)) else b""
+        if text.startswith(_FAILED):
+            raise AbortedError(f"rank {rank} could not take the step: {text[len(_FAILED):].decode(errors='replace')}")
+        if text != _ENDED:
+            raise FailedPreconditionError(f"rank {rank} is in another call than this one, which is at the end of a restore")
 
 
 # PyTorch.

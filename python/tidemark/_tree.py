@@ -112,11 +112,11 @@ def copy_of_containers(value: Any, above: tuple[int, ...] = ()) -> Any:
 class Tree:
     """A state, walked once: for one save or one restore. `before`: the arrays of the save before, which makes it quicker.
 
-    `device`, `of_all`: of a restore, those of its NewArrays.
+    `device`, `of_all`: of a restore, those of its NewArrays. `has_ranks`: of a save in a job of several processes.
     """
 
     def __init__(self, state: Any, *, writable: bool, before: _native.ArrayList | None = None, device: Any = None,
-                 of_all: bool = False) -> None:
+                 of_all: bool = False, has_ranks: bool = False) -> None:
         self.arrays = _native.ArrayList() if before is None else before.after()
         self.owners: list[Any] = []  # keeps the memory of `arrays` alive
         self._on_devices: list[int] = []  # indices of those on devices
@@ -124,6 +124,7 @@ class Tree:
         self.values: dict[str, tuple[Any, _Set]] = {}
         self.objects: dict[str, Any] = {}
         self._writable = writable
+        self._has_ranks = has_ranks
         self._new = NewArrays(device, of_all)
         self._ndarray: Any = getattr(sys.modules.get("numpy"), "ndarray", None)
         if not isinstance(state, dict) and not _is_record(state):
@@ -189,8 +190,8 @@ class Tree:
             raise UnsupportedTypeError(f"the array {path!a} has half of a surrogate pair in its name: names of entries must be "
                                        f"UTF-8")
         array = value.array if type(value) is Box else value
-        if type(value) is Box and tuple(array.shape) == value.shape and not value.spread:
-            value = array  # all of the tensor
+        if type(value) is Box and tuple(array.shape) == value.shape and not (value.spread or self._has_ranks):
+            value = array  # all of the tensor, of which no other process has an empty box
         if type(value) is Box:
             self.part = path
         place: Any = _arrays.place_of(array, path, writable=self._writable, changes_early=changes_early)

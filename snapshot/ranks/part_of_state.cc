@@ -66,13 +66,13 @@ void PartOfState::Look() {
     in_whole_.push_back(i);
   }
   auto left_out = std::make_shared<LeftOut>();
-  std::vector<int64_t> before(entries.size());  // the last own entry that is staged before it
+  std::vector<int64_t> before(entries.size());  // the last own tensor that is staged before it
   int64_t last = -1;
   for (const size_t i : StagingOrder(entries)) {
     before[i] = last;
     if (left_out_[i]) {
       left_out->emplace(entries[i].spec.name, last);
-    } else if (entries[i].alias_of < 0) {
+    } else if (entries[i].alias_of < 0 && entries[i].spec.kind == EntryKind::kTensor) {  // Save has read the values
       last = in_part[i];
     }
   }

@@ -28,7 +28,7 @@ struct Unit {
   bool is_rank_0s = false;
 };
 
-// The length of a string or of bytes may differ from rank to rank.
+// Without the length of a string or of bytes.
 std::string Describe(const EntrySpec& spec) {
   const bool is_sized = spec.kind == EntryKind::kString || spec.kind == EntryKind::kBytes;
   return fmt::format("{}:{} {} {} [{}]\n", spec.name.size(), spec.name, static_cast<int>(spec.kind),
@@ -73,8 +73,9 @@ std::vector<Unit> UnitsOf(std::span<const State::Entry> entries, std::span<const
     if (!follows) units.emplace_back();
     Unit& unit = units[unit_of[g]];
     unit.entries.insert(unit.entries.end(), groups[g].members.begin(), groups[g].members.end());
-    unit.bytes += first.bytes;
-    unit.is_rank_0s = unit.is_rank_0s || first.spec.kind != EntryKind::kTensor || first.changes_early;
+    const bool is_tensor = first.spec.kind == EntryKind::kTensor;
+    if (is_tensor) unit.bytes += first.bytes;  // the length of a value may differ from rank to rank
+    unit.is_rank_0s = unit.is_rank_0s || !is_tensor || first.changes_early;
   }
   const auto name_of = [&](size_t entry) -> std::string_view { return entries[entry].spec.name; };
   for (Unit& unit : units) std::ranges::sort(unit.entries, {}, name_of);

@@ -80,10 +80,10 @@ struct TorchState::Impl {
     if (boxes.empty()) return absl::OkStatus();
     for (const auto& source : sources) {
       if (!source->keeps_one_for_all()) continue;
-      return absl::UnimplementedError(
-          fmt::format("optimizer '{}' keeps one state for all of its parameters, which cannot be saved while some of "
-                      "them are boxes (SetBox)",
-                      source->name()));
+      return absl::UnimplementedError(fmt::format(
+          "optimizer '{}' keeps one state for all of its parameters, which cannot be saved while tensors of "
+          "the state are boxes (SetBox)",
+          source->name()));
     }
     const auto item = [&](size_t i) { return TorchBoxes::Item{catalog.tensor(i), catalog.parameter_of(i)}; };
     return boxes.Put(item, entries);

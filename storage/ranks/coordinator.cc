@@ -26,11 +26,11 @@ Coordinator::Step Coordinator::Hear(const RankVote& vote) {
   // A rank that could not begin its save knows no structure.
   if (!vote.yes) return Abort(fmt::format("rank {}: {}", vote.part.rank, vote.reason));
   if (vote.part.structure != part_.structure) {
-    return Abort(
-        fmt::format("rank {} and rank {} differ in the entries that match RankOptions::replicated: in names, kinds, "
-                    "dtypes, shapes, or in which are boxes, tied or buffers. What is one rank's own needs a name that "
-                    "no pattern matches",
-                    vote.part.rank, part_.rank));
+    return Abort(fmt::format(
+        "rank {} and rank {} differ in the entries that match RankOptions::replicated: in names, kinds, "
+        "dtypes, shapes, or in which are boxes, buffers, tied, or an optimizer's. What is one rank's own needs "
+        "a name that no pattern matches",
+        vote.part.rank, part_.rank));
   }
   votes_[vote.part.rank] = vote;
   const bool complete = std::all_of(votes_.begin(), votes_.end(), [](const auto& known) { return known.has_value(); });

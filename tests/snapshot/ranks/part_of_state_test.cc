@@ -48,14 +48,16 @@ TEST(PartOfStateTest, TiesAndStagingOrderAreThoseOfTheWhole) {
 
 // What a trainer waits for, it may change, and all that comes before that in the order of the whole.
 TEST(PartOfStateTest, WhatIsLeftOutIsWaitedForInItsPlace) {
-  DerivedState whole({Small("p0", 1), Small("m.p1", 90), Small("m.p2", 80), Small("p3", 1), Small("own.of.p1", 1, 1),
-                      Small("m.of.p0", 7, 0), Small("own.of.p2", 1, 2)});
+  State::Entry text = Small("text", 0);  // between what is left out and the tensor before it
+  text.spec.kind = EntryKind::kString;
+  DerivedState whole({Small("p0", 1), text, Small("m.p1", 90), Small("m.p2", 80), Small("p3", 1),
+                      Small("own.of.p1", 1, 2), Small("m.of.p0", 7, 0), Small("own.of.p2", 1, 3)});
   // Rank 0 writes m.p1, rank 1 m.p2, rank 2 m.of.p0; each writes the others.
   PartOfState part(whole, {.rank = 1, .world_size = 3, .replicated = {"m.*"}});
   ASSERT_THAT(part.Refresh(), IsOk());
   std::vector<std::string> in_order;
   for (const size_t i : StagingOrder(part.entries())) in_order.push_back(part.entries()[i].spec.name);
-  EXPECT_THAT(in_order, ElementsAre("p0", "own.of.p1", "m.p2", "own.of.p2", "p3"));
+  EXPECT_THAT(in_order, ElementsAre("p0", "own.of.p1", "text", "m.p2", "own.of.p2", "p3"));
   const auto before = [&](const char* name) {
     return part.entries()[static_cast<size_t>(part.left_out_by_name()->at(name))].spec.name;
   };
