@@ -240,7 +240,14 @@ def test_ctrl_c_comes_out_of_the_call(store, call):
         assert isinstance(later, errors.InternalError) and "KeyboardInterrupt" in str(later)
 
 
-def test_ctrl_c_at_the_opening(store):
+@pytest.fixture
+def python_handles_ctrl_c():
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore it
+    yield
+    signal.signal(signal.SIGINT, handler)
+
+
+def test_ctrl_c_at_the_opening(store, python_handles_ctrl_c):
     gather, job = Gather(), Job(store, 2)
     gather.of(job, 1)
     original = job._gathers[1]
