@@ -1,6 +1,5 @@
 #include "bench/ranks_probe.h"
 
-#include <ATen/ops/empty.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -18,6 +17,7 @@
 
 #include "bench/measure.h"
 #include "bench/process.h"
+#include "bench/training_state.h"
 #include "fmt/format.h"
 #include "tidemark/async_checkpointer.h"
 #include "tidemark/torch.h"
@@ -44,17 +44,13 @@ absl::StatusOr<RanksCost> Longest(const AllGather& gather, const RanksCost& own)
 }
 
 absl::StatusOr<RanksCost> SaveAsRank(const std::string& directory, int32_t rank, int32_t world_size, uint64_t bytes) {
-  constexpr int64_t kTensors = 300;
   TorchState state;
-  for (int64_t i = 0; i < kTensors; ++i) {
-    at::Tensor tensor = at::empty({static_cast<int64_t>(bytes / kTensors / sizeof(float))}, at::kFloat);
-    tensor.uniform_(-1, 1);
-    state.AddTensor(fmt::format("layers.{}.weight", i), std::move(tensor));
-  }
-  // Each has a client of its own.
+  AddRandomTensors(state, bytes);
+  // Each has a client of its own. With a number of clients, c10d would remove the file when so many are gone, while
+  // others still read it.
   const auto gather = [&](const char* name) {
-    return GatherOverStore(c10::make_intrusive<c10d::FileStore>(directory + ".ranks", world_size), name, rank,
-                           world_size);
+    return GatherOverStore(c10::make_intrusive<c10d::FileStore>(directory + ".ranks", -1), name, rank, world_size,
+                           /*timeout=*/absl::Minutes(2));
   };
   const AllGather together = gather("bench");
   auto checkpointer = AsyncCheckpointer::Open(

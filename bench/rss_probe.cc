@@ -1,7 +1,5 @@
 #include "bench/rss_probe.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "bench/process.h"
+#include "bench/training_state.h"
 #include "fmt/format.h"
 #include "storage/io/machine.h"
 #include "tidemark/async_checkpointer.h"
@@ -35,13 +34,8 @@ absl::StatusOr<uint64_t> ResidentBytes(std::string_view name) {
 }  // namespace
 
 absl::StatusOr<uint64_t> MeasureSaveMemory(const std::string& directory, uint64_t bytes) {
-  constexpr int64_t kTensors = 300;
   TorchState state;
-  for (int64_t i = 0; i < kTensors; ++i) {
-    at::Tensor tensor = at::empty({static_cast<int64_t>(bytes / kTensors / sizeof(float))}, at::kFloat);
-    tensor.uniform_(-1, 1);
-    state.AddTensor(fmt::format("layers.{}.weight", i), std::move(tensor));
-  }
+  AddRandomTensors(state, bytes);
   absl::StatusOr<uint64_t> before = ResidentBytes("VmRSS");
   if (!before.ok()) return before.status();
   auto checkpointer = AsyncCheckpointer::Open({.directory = directory});

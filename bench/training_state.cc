@@ -145,4 +145,13 @@ double TrainingState::OrderZeroBoundBytes() const {
   return sum / 8;
 }
 
+void AddRandomTensors(TorchState& state, uint64_t bytes) {
+  constexpr int64_t kTensors = 300;
+  for (int64_t i = 0; i < kTensors; ++i) {
+    at::Tensor tensor = at::empty({static_cast<int64_t>(bytes / kTensors / sizeof(float))}, at::kFloat);
+    tensor.uniform_(-1, 1);
+    state.AddTensor(fmt::format("layers.{}.weight", i), std::move(tensor));
+  }
+}
+
 }  // namespace tidemark::bench

@@ -46,6 +46,9 @@ class TrainingState {
   uint64_t bytes_ = 0;
 };
 
+// Adds 300 tensors of random fp32, which are made in less time than a TrainingState; `bytes` in all, rounded down.
+void AddRandomTensors(TorchState& state, uint64_t bytes);
+
 }  // namespace tidemark::bench
 
 #endif  // TIDEMARK_BENCH_TRAINING_STATE_H_

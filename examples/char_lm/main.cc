@@ -26,6 +26,7 @@
 #include "examples/char_lm/model.h"
 #include "examples/char_lm/schedule.h"
 #include "examples/char_lm/text.h"
+#include "examples/char_lm/training_flags.h"
 #include "examples/char_lm/training_log.h"
 #include "examples/char_lm/validation.h"
 #include "tidemark/async_checkpointer.h"
@@ -35,22 +36,13 @@
 namespace char_lm {
 namespace {
 
-struct Flags {
-  std::string store;
-  std::string text = "/usr/share/common-licenses/GPL-3";
-  std::string loss_log;
-  int64_t steps = 400;
-  int64_t save_every = 20;
-  uint64_t seed = 1;
+struct Flags : TrainingFlags {
   int threads = 1;  // more of them spin while they wait for one another, which hurts where cores are busy or few
-  bool quiet = false;
   bool validate = false;
   double evaluator_sleeps = 0;  // seconds
   int64_t keep_latest = 0;
   int64_t keep_best = 0;
   std::vector<std::string> await_evaluators;
-  int64_t batch = 8;
-  ModelConfig model;
   std::string command_line;  // a JSON object, saved with every step
 };
 
@@ -195,22 +187,10 @@ absl::Status Train(const Flags& flags) {
 }
 
 void AddFlags(CLI::App& app, Flags& flags) {
-  app.add_option("--store", flags.store, "Folder of the checkpoints; made if it is not there")->required();
-  app.add_option("--text", flags.text,
-                 "What to learn: any file; a character is a byte. Its last tenth is left to char_lm_evaluate")
-      ->capture_default_str();
-  app.add_option("--loss-log", flags.loss_log, "Append each step's exact loss to this file");
-  app.add_option("--steps", flags.steps, "Length of the whole run, resumed or not")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--save-every", flags.save_every, "Steps between saves; 0: only after the last step")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  app.add_option("--seed", flags.seed, "Of a fresh run")->capture_default_str();
+  AddTrainingFlags(app, flags);
   app.add_option("--threads", flags.threads, "Of the training; losses depend on it in their last bits")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  app.add_flag("--quiet", flags.quiet, "Print errors only");
   app.add_flag("--validate", flags.validate,
                "Compute the loss of every saved step on the held-out tenth of the text, behind the training");
   app.add_option("--evaluator-sleeps", flags.evaluator_sleeps,
@@ -224,18 +204,6 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->capture_default_str();
   app.add_option("--await-evaluator", flags.await_evaluators,
                  "Delete no step before the evaluator of this name has seen it; may be given several times");
-  app.add_option("--batch", flags.batch, "Windows of text in a step")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--context", flags.model.context, "Characters in a window")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--layers", flags.model.layers)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--heads", flags.model.heads)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--width", flags.model.width, "A multiple of --heads")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--dropout", flags.model.dropout)->check(CLI::Range(0.0, 1.0))->capture_default_str();
 }
 
 int Main(int argc, char** argv) {
@@ -243,8 +211,8 @@ int Main(int argc, char** argv) {
   CLI::App app("Trains a small character-level transformer, checkpointed by Tidemark.");
   AddFlags(app, flags);
   CLI11_PARSE(app, argc, argv);
-  if (flags.model.width % flags.model.heads != 0) {
-    fmt::print(stderr, "char_lm: --width {} is no multiple of --heads {}\n", flags.model.width, flags.model.heads);
+  if (const std::string problem = ProblemOf(flags); !problem.empty()) {
+    fmt::print(stderr, "char_lm: {}\n", problem);
     return 2;
   }
   // A command line need not be UTF-8, and JSON must be.

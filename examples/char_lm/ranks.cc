@@ -28,6 +28,7 @@
 #include "examples/char_lm/model.h"
 #include "examples/char_lm/schedule.h"
 #include "examples/char_lm/text.h"
+#include "examples/char_lm/training_flags.h"
 #include "examples/char_lm/training_log.h"
 #include "tidemark/async_checkpointer.h"
 #include "tidemark/torch.h"
@@ -36,21 +37,18 @@
 namespace char_lm {
 namespace {
 
-struct Flags {
-  std::string store;
-  std::string text = "/usr/share/common-licenses/GPL-3";
-  std::string loss_log;
+struct Flags : TrainingFlags {
   std::string rendezvous;
   int32_t rank = 0;
   int32_t world = 1;
-  int64_t steps = 400;
-  int64_t save_every = 20;
-  int64_t seed = 1;
   bool tensor_parallel = false;
-  bool quiet = false;
-  int64_t batch = 8;
-  ModelConfig model;
 };
+
+// A client of the store in which the processes find each other. With a number of clients, c10d would remove the file
+// when so many are gone, while others still read it.
+c10::intrusive_ptr<c10d::Store> OpenStore(const Flags& flags) {
+  return c10::make_intrusive<c10d::FileStore>(flags.rendezvous, -1);
+}
 
 // The processes of the job, which add up tensors.
 class Job {
@@ -58,7 +56,7 @@ class Job {
   explicit Job(const Flags& flags) {
     auto options = c10d::ProcessGroupGloo::Options::create(/*timeout=*/std::chrono::seconds(60));
     options->devices = {c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")};
-    const auto store = c10::make_intrusive<c10d::FileStore>(flags.rendezvous, flags.world);
+    const auto store = OpenStore(flags);
     group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(c10::make_intrusive<c10d::PrefixStore>("gloo", store),
                                                          flags.rank, flags.world, options);
   }
@@ -102,7 +100,7 @@ struct AddTensors : torch::autograd::Function<AddTensors> {
   }
 };
 
-// A tensor of which this rank has the box at `offset`.
+// This rank's part of a tensor of `shape`, which begins at `offset`.
 struct BoxOf {
   torch::Tensor tensor;
   std::vector<int64_t> shape;
@@ -149,19 +147,19 @@ class PartOfLinearImpl : public torch::nn::Module {
 };
 TORCH_MODULE(PartOfLinear);
 
-// One step of the optimizer on a batch, of which a data-parallel rank has a part; returns the loss of the whole batch.
-// The batch is drawn from the step, and the dropout from the step and, where ranks have other parts of the batch, the
-// rank. So no state of a generator has to be saved.
+// Computes the gradient of a batch, or of this rank's part of it if the job is data-parallel, and takes one step of the
+// optimizer. Returns the loss of the whole batch. The batch is drawn from the step, and the dropout from the step and,
+// where ranks have other parts of the batch, the rank. So no state of a generator has to be saved.
 double TrainStep(const Text& text, const Flags& flags, int64_t step, double learning_rate, Job& job,
                  CharTransformer& model, torch::optim::AdamW& optimizer) {
   for (auto& group : optimizer.param_groups()) group.options().set_lr(learning_rate);
-  torch::manual_seed(static_cast<uint64_t>(flags.seed + step));
+  const uint64_t seed = flags.seed + static_cast<uint64_t>(step);
+  torch::manual_seed(seed);
   const Batch batch = text.Draw(flags.batch, flags.model.context);
   const int64_t first = flags.tensor_parallel ? 0 : flags.batch * flags.rank / flags.world;
   const int64_t end = flags.tensor_parallel ? flags.batch : flags.batch * (flags.rank + 1) / flags.world;
-  const int64_t dropout_seed =
-      flags.tensor_parallel ? flags.seed + step : (flags.seed + step) * flags.world + flags.rank;
-  torch::manual_seed(static_cast<uint64_t>(dropout_seed));
+  const auto world = static_cast<uint64_t>(flags.world);
+  torch::manual_seed(flags.tensor_parallel ? seed : seed * world + static_cast<uint64_t>(flags.rank));
   const torch::Tensor logits = model->forward(batch.input.slice(0, first, end));
   const torch::Tensor target = batch.target.slice(0, first, end);
   const torch::Tensor sum = torch::nn::functional::cross_entropy(
@@ -201,7 +199,7 @@ absl::Status Train(const Flags& flags) {
   absl::StatusOr<Text> text = Text::Read(flags.text, TextPart::kTraining, /*length_min=*/flags.model.context + 1);
   if (!text.ok()) return text.status();
   at::set_num_threads(1);
-  torch::manual_seed(static_cast<uint64_t>(flags.seed));  // the same model on all ranks
+  torch::manual_seed(flags.seed);  // the same model on all ranks
   Job job(flags);
   std::vector<BoxOf> boxes;
   ModelConfig config = flags.model;
@@ -227,8 +225,8 @@ absl::Status Train(const Flags& flags) {
       .ranks =
           {.rank = flags.rank,
            .world_size = flags.world,
-           .all_gather = tidemark::GatherOverStore(c10::make_intrusive<c10d::FileStore>(flags.rendezvous, flags.world),
-                                                   "tidemark", flags.rank, flags.world, /*timeout=*/absl::Minutes(1)),
+           .all_gather = tidemark::GatherOverStore(OpenStore(flags), "tidemark", flags.rank, flags.world,
+                                                   /*timeout=*/absl::Minutes(1)),
            .replicated = {"*"},
            // Short, since all ranks are on one machine here. For this time the others wait for one that was killed.
            .vote_timeout = absl::Seconds(3),
@@ -245,7 +243,7 @@ absl::Status Train(const Flags& flags) {
   state.AddValue("vocabulary", &vocabulary);
   state.AddValue("characters_seen", &characters_seen);
 
-  // 2. It says of which tensors it has a part, and where that lies in the whole. What the optimizer keeps follows.
+  // 2. Where a tensor is a part of a larger one, it says which part. The optimizer's tensors for it follow.
   for (BoxOf& box : boxes) state.SetBox(box.tensor, std::move(box.shape), std::move(box.offset));
 
   // They go on where the last run was stopped, all from the same step, or none with an error.
@@ -284,38 +282,17 @@ absl::Status Train(const Flags& flags) {
 }
 
 void AddFlags(CLI::App& app, Flags& flags) {
-  app.add_option("--store", flags.store, "Folder of the checkpoints; made if it is not there")->required();
-  app.add_option("--rank", flags.rank, "Of this process, from 0")->check(CLI::NonNegativeNumber)->required();
-  app.add_option("--world", flags.world, "How many processes there are")->check(CLI::PositiveNumber)->required();
+  AddTrainingFlags(app, flags);
+  app.add_option("--rank", flags.rank, "Of this process, from 0; rank 0 writes the --loss-log")
+      ->check(CLI::NonNegativeNumber)
+      ->required();
+  app.add_option("--world", flags.world, "How many processes there are; without --tensor-parallel at most --batch")
+      ->check(CLI::PositiveNumber)
+      ->required();
   app.add_option("--rendezvous", flags.rendezvous,
                  "A file by which the processes find each other; another name at each start of the job")
       ->required();
-  app.add_option("--text", flags.text, "What to learn: any file; a character is a byte")->capture_default_str();
-  app.add_option("--loss-log", flags.loss_log, "Rank 0 appends each step's exact loss to this file");
-  app.add_option("--steps", flags.steps, "Length of the whole run, resumed or not")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--save-every", flags.save_every, "Steps between saves; 0: only after the last step")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
-  app.add_option("--seed", flags.seed, "Of a fresh run, and of the batches")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
   app.add_flag("--tensor-parallel", flags.tensor_parallel, "Split the MLPs over the processes, and not the batch");
-  app.add_flag("--quiet", flags.quiet, "Print errors only");
-  app.add_option("--batch", flags.batch,
-                 "Windows of text in a step, of all ranks together; at least as many as ranks, if each has a part")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--context", flags.model.context, "Characters in a window")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--layers", flags.model.layers)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--heads", flags.model.heads)->check(CLI::PositiveNumber)->capture_default_str();
-  app.add_option("--width", flags.model.width, "A multiple of --heads")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  app.add_option("--dropout", flags.model.dropout)->check(CLI::Range(0.0, 1.0))->capture_default_str();
 }
 
 int Main(int argc, char** argv) {
@@ -323,10 +300,8 @@ int Main(int argc, char** argv) {
   CLI::App app("Trains the model of char_lm on several processes, checkpointed by Tidemark. Start all ranks together.");
   AddFlags(app, flags);
   CLI11_PARSE(app, argc, argv);
-  std::string problem;
-  if (flags.model.width % flags.model.heads != 0) {
-    problem = fmt::format("--width {} is no multiple of --heads {}", flags.model.width, flags.model.heads);
-  } else if (flags.rank >= flags.world) {
+  std::string problem = ProblemOf(flags);
+  if (flags.rank >= flags.world) {
     problem = fmt::format("--rank {} is none of {} ranks", flags.rank, flags.world);
   } else if (flags.batch < flags.world && !flags.tensor_parallel) {
     problem = fmt::format("--batch {} is less than --world {}", flags.batch, flags.world);

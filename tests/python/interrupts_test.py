@@ -282,20 +282,26 @@ def test_an_opening_leaves_the_store_free(tmp_path):
 
 @pytest.fixture
 def keyboard():
-    """press(function, *arguments): calls it, and presses Ctrl-C once the main thread is in it and waits for something without
-    the interpreter's lock; with `inside`, in the package's function of that name. Calls `then` after. Returns "interrupted",
-    or what the call returned before that."""
+    """press(function, *arguments): calls it, and presses Ctrl-C once the main thread is in the package and waits for something
+    without the interpreter's lock; with `inside`, in the package's function of that name or in what that calls; with `at`, in a
+    native call of that function itself. Calls `then` after. Returns "interrupted", or what the call returned before that."""
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore Ctrl-C
-    interval = sys.getswitchinterval()
     main = threading.get_ident()
+    # So a thread has the lock only if another one has given it up. From before the test starts its threads on: one that waits
+    # for the lock goes by the interval that there was when it began to wait.
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1000)
 
-    def press(function, *arguments, inside=None, then=lambda: None):
+    def press(function, *arguments, inside=None, at=None, then=lambda: None):
         ended, began = threading.Event(), threading.Event()
 
         def watch():
             began.set()
             while not ended.is_set():
                 frame = sys._current_frames()[main]
+                if at not in (None, frame.f_code.co_name):
+                    time.sleep(0)
+                    continue
                 while frame is not None and not (frame.f_code.co_filename.startswith(PACKAGE)
                                                  and inside in (None, frame.f_code.co_name)):
                     frame = frame.f_back
@@ -305,10 +311,6 @@ def keyboard():
                     return
                 time.sleep(0)
 
-        # So the watcher runs only while the main thread has given the lock up. A thread that waits for the lock already asks
-        # for it after the old interval, in the midst of the package's Python: time for that to have happened.
-        sys.setswitchinterval(1000)
-        time.sleep(0.05)
         watcher = threading.Thread(target=watch)
         watcher.start()
         began.wait()
@@ -317,11 +319,11 @@ def keyboard():
         except KeyboardInterrupt:
             return "interrupted"
         finally:
-            sys.setswitchinterval(interval)
             ended.set()
             watcher.join()
 
     yield press
+    sys.setswitchinterval(interval)
     signal.signal(signal.SIGINT, handler)
 
 
@@ -369,7 +371,7 @@ def test_ctrl_c_in_a_save_that_waits_for_an_evaluator_comes_out_when_it_returns(
 
         checkpointer.save(1, {"w": np.ones(10)})
         assert begun.wait(60)
-        assert keyboard(checkpointer.save, 2, {"w": np.ones(10)}, inside="save", then=gate.set) == "interrupted"
+        assert keyboard(checkpointer.save, 2, {"w": np.ones(10)}, at="save", then=gate.set) == "interrupted"
         checkpointer.wait_until_committed()
         assert committed(checkpointer) == {1, 2}
         checkpointer.save(3, {"w": np.ones(10)}).committed.result(60)

@@ -335,6 +335,8 @@ class DeviceState final : public State {
   }
 
   std::vector<uint64_t> allocated;
+  static constexpr int32_t kOfImage = 1000;  // by so much the numbers of a copy on the device are higher
+
   std::set<size_t> copied;
   std::set<size_t> on_device;
   std::vector<std::pair<int32_t, int32_t>> received;
@@ -350,7 +352,7 @@ class DeviceState final : public State {
   struct Image final : DeviceImage {
     uint64_t bytes() const override { return 4; }
     absl::Status CopyToHost(std::span<const CopyRequest> requests) override {
-      Copy(requests, 1000, nullptr);
+      Copy(requests, kOfImage, nullptr);
       return absl::OkStatus();
     }
   };
@@ -366,14 +368,15 @@ class DeviceRanksTest : public ReplicatedRanksTest {
     for (int rank = 0; rank < 2; ++rank) states.push_back(std::make_unique<DeviceState>(kTensors));
     Job job(store_, 2);
     const auto told = OnEachRank(2, [&](int32_t rank) -> absl::Status {
-      auto save = job.ranks.rank_at(rank).Save(10, *states[static_cast<size_t>(rank)], {.staging = staging});
+      auto save =
+          job.ranks.rank_at(rank).Save(10, *states[static_cast<size_t>(rank)], {.overwrite = true, .staging = staging});
       return save.ok() ? save->committed().Wait() : save.status();
     });
     EXPECT_THAT(told, Each(IsOk()));
     EXPECT_THAT(job.ranks.Close(), Each(IsOk()));
     return states;
   }
-  // Each tensor has its own number and so much more.
+  // The latest step has the number of each tensor plus `beyond`.
   void ExpectSaved(int32_t beyond) {
     auto reader = StoreReader::Open(store_);
     ASSERT_THAT(reader, IsOk());
@@ -386,25 +389,18 @@ class DeviceRanksTest : public ReplicatedRanksTest {
 };
 
 TEST_F(DeviceRanksTest, EachRankCopiesWhatItWrites) {
-  const auto states = SaveWith(Staging::kBlocking);
-  EXPECT_THAT(states[0]->copied, ElementsAre(0, 2, 4, 6, 8));
-  EXPECT_THAT(states[1]->copied, ElementsAre(1, 3, 5, 7, 9));
-  ExpectSaved(0);
-}
-
-TEST_F(DeviceRanksTest, EachRankCopiesWhatItWritesOnTheDevice) {
-  const auto states = SaveWith(Staging::kOnDevice);
-  EXPECT_THAT(states[0]->on_device, ElementsAre(0, 2, 4, 6, 8));
-  EXPECT_THAT(states[1]->on_device, ElementsAre(1, 3, 5, 7, 9));
-  for (const auto& state : states) EXPECT_THAT(state->copied, IsEmpty());
-  ExpectSaved(1000);
-}
-
-TEST_F(DeviceRanksTest, EachRankCopiesWhatItWritesBehindTheTraining) {
-  const auto states = SaveWith(Staging::kOverlapped);
-  EXPECT_THAT(states[0]->copied, ElementsAre(0, 2, 4, 6, 8));
-  EXPECT_THAT(states[1]->copied, ElementsAre(1, 3, 5, 7, 9));
-  ExpectSaved(0);
+  for (const Staging staging : {Staging::kBlocking, Staging::kOverlapped, Staging::kOnDevice}) {
+    const auto states = SaveWith(staging);
+    const bool is_on_device = staging == Staging::kOnDevice;
+    for (const size_t rank : {0u, 1u}) {
+      const std::set<size_t>& copied = is_on_device ? states[rank]->on_device : states[rank]->copied;
+      EXPECT_THAT(copied, ElementsAre(rank, rank + 2, rank + 4, rank + 6, rank + 8));
+      if (is_on_device) {
+        EXPECT_THAT(states[rank]->copied, IsEmpty());
+      }
+    }
+    ExpectSaved(is_on_device ? DeviceState::kOfImage : 0);
+  }
 }
 
 TEST_F(DeviceRanksTest, MemoryIsPreparedForWhatTheRankWrites) {
