@@ -11,7 +11,7 @@ SECONDS_EACH ?= 30
 
 help:
 	@echo "make demo          build the example trainer, kill it in the middle of saves, prove that it resumes exactly; evaluate it"
-	@echo "make demo-ranks    the same with several processes, any of which is killed; it goes on with fewer of them"
+	@echo "make demo-ranks    the same with 4 processes; kills some of them, and goes on with 2 and 3"
 	@echo "make test          build everything and run the whole suite"
 	@echo "make test-torch2   build and test the LibTorch edge against a torch 2.x wheel from PyPI"
 	@echo "make test-interop  hold export, import, statistics and report against Python's safetensors, numpy, Prometheus client, and Chromium"

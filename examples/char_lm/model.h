@@ -17,7 +17,7 @@ struct ModelConfig {
   int64_t heads = 6;
   int64_t layers = 4;
   double dropout = 0.1;  // with a random generator that is part of the training state
-  // Makes the MLP of a block, from `width` features to as many; null: Mlp does.
+  // Makes the MLP of a block, which has `width` input and output features. Null: Mlp is called.
   std::function<torch::nn::Sequential(const ModelConfig&)> make_mlp = nullptr;
 };
 

@@ -174,7 +174,7 @@ class TrainerFunction:
         self.interruption: BaseException | None = None
 
     def __call__(self, given: Any) -> Any:
-        self.interruption = None  # of an earlier call that nobody looked at
+        self.interruption = None  # an earlier call may have left one
         function = self._function
         if function is None:
             raise FailedPreconditionError("the checkpointer is closed")

@@ -191,7 +191,7 @@ class Tree:
                                        f"UTF-8")
         array = value.array if type(value) is Box else value
         if type(value) is Box and tuple(array.shape) == value.shape and not (value.spread or self._has_ranks):
-            value = array  # all of the tensor, of which no other process has an empty box
+            value = array  # the whole tensor: no other process has a part, not even an empty one
         if type(value) is Box:
             self.part = path
         place: Any = _arrays.place_of(array, path, writable=self._writable, changes_early=changes_early)
@@ -323,8 +323,8 @@ class Tree:
                 if not _arrays.is_array(item) or len(item.shape) == 0:
                     continue
                 if not _dtensors.is_dtensor(item) or _dtensors.placed(item, name) != held:
-                    raise UnsupportedTypeError(f"'{name}.{field}' is kept for a DTensor of which this rank has a part, and is no "
-                                               f"DTensor of that shape and part itself: it cannot be saved")
+                    raise UnsupportedTypeError(f"'{name}.{field}' belongs to a sharded DTensor, and is no DTensor with "
+                                               f"the same shape and placements: it cannot be saved")
 
     def boxes_of_optimizers(self) -> dict[str, _dtensors.Placed]:
         """What a restore reads of each tensor beneath a name: its state belongs to a DTensor."""

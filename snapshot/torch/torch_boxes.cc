@@ -66,10 +66,10 @@ absl::Status TorchBoxes::Put(const std::function<Item(size_t)>& item, std::span<
   }
   for (const auto& [tensor, box] : boxes_) {
     if (met.contains(tensor)) continue;
-    return absl::InvalidArgumentError(
-        fmt::format("the state has not the tensor of [{}] of which SetBox said that it is a box of a tensor of [{}]: a "
-                    "module may have another one by now. Call ClearBoxes, and SetBox with the tensors that there are",
-                    fmt::join(box.extent, ", "), fmt::join(box.shape, ", ")));
+    return absl::InvalidArgumentError(fmt::format(
+        "the state does not have the tensor of [{}] that SetBox made a box of a tensor of [{}]: a module may "
+        "have a new tensor in its place. Call ClearBoxes, and then SetBox for the tensors that there are",
+        fmt::join(box.extent, ", "), fmt::join(box.shape, ", ")));
   }
   // Tied entries lie in the same bytes, so all of them are that box.
   for (const State::Entry& entry : entries) {

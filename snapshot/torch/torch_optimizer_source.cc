@@ -157,7 +157,7 @@ class StateMaker final : public FieldVisitor {
 
   void Make(const EntrySpec& spec, Form form, const std::string& field, at::Tensor& tensor) const {
     tensor = present_.Find(field);
-    // The checkpoint has the shape of the whole parameter, of which this may be a box.
+    // This may be a box of the parameter, and the checkpoint has the shape of the whole.
     const at::IntArrayRef shape = form == Form::kParameter ? parameter_.sizes() : at::IntArrayRef(spec.shape);
     const auto fits = [&] { return ToDtype(tensor.scalar_type()) == spec.dtype && tensor.sizes() == shape; };
     if (tensor.defined() && fits()) return;

@@ -159,7 +159,7 @@ def refuse(ranks, store, mesh):
                 (strided, errors.UnimplementedError, "'w' is a DTensor with the placement _StridedShard"),
                 (uneven, errors.InvalidArgumentError, "its placements"),
                 (Scheduler(), errors.UnsupportedTypeError, "is a DTensor in the state of a Scheduler"),
-                ({"model": model, "optimizer": optimizer}, errors.UnsupportedTypeError, "is kept for a DTensor of which"))):
+                ({"model": model, "optimizer": optimizer}, errors.UnsupportedTypeError, "belongs to a sharded DTensor"))):
             try:
                 checkpointer.save(step, leaf if isinstance(leaf, dict) else {"w": leaf})
                 raise AssertionError(f"{leaf} was saved")
@@ -184,7 +184,7 @@ def assert_refused_without_ranks(store, tensor):
 
 
 def outside(ranks, store, mesh):
-    """A tensor on a mesh of which rank 0 alone is a part: the others have nothing of it."""
+    """A tensor on a mesh of rank 0 alone: the other ranks have no part."""
     alone = DeviceMesh("cpu", [0])
     tensor = DTensor.from_local(torch.full((2, 3), 1.0 + ranks.rank), alone, [Shard(0)])
     with tidemark.Checkpointer(store, ranks=ranks) as checkpointer:

@@ -37,7 +37,7 @@ using testing::UnorderedElementsAreArray;
 
 constexpr size_t kElements = 100;  // of each tensor but "model.large", which has 4 times as many
 
-// Adds what every rank has alike: some tensors, two of which are tied, and the number of the step.
+// Adds entries that are the same on all ranks: some tensors, two of them tied, and the number of the step.
 class Model {
  public:
   explicit Model(State& state) {
@@ -335,7 +335,7 @@ class DeviceState final : public State {
   }
 
   std::vector<uint64_t> allocated;
-  static constexpr int32_t kOfImage = 1000;  // by so much the numbers of a copy on the device are higher
+  static constexpr int32_t kOfImage = 1000;  // what a copy on the device adds to each number
 
   std::set<size_t> copied;
   std::set<size_t> on_device;

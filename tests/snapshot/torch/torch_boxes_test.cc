@@ -29,7 +29,7 @@ using ::testing::HasSubstr;
 constexpr int64_t kIn = 6;
 constexpr int64_t kOut = 12;
 
-// A Linear of kIn and kOut features, of which this rank has some: output features, or input features. With an Adam.
+// This rank's part of a Linear, split by output or by input features, and its Adam.
 class Part {
  public:
   enum class Split { kOutput, kInput };
@@ -223,7 +223,7 @@ TEST(TorchBoxStateTest, ATensorThatIsResizedIsAnError) {
 // Else its part would be taken for the whole tensor.
 TEST(TorchBoxStateTest, ATensorThatTheStateLacksIsAnError) {
   const auto is_missing =
-      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the state has not the tensor of [2, 6]"));
+      StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("the state does not have the tensor of [2, 6]"));
   struct Holder : torch::nn::Module {
     Holder() { weight = register_parameter("weight", torch::zeros({2, kIn})); }
     void Replace() { parameters_["weight"] = weight = torch::ones({2, kIn}, torch::requires_grad()); }
