@@ -40,6 +40,16 @@ absl::Status CheckCommonOptions(RankExchange& exchange, const CheckpointerOption
       fmt::format("options that must be the same on all ranks differ: {}; rank 0 has: {}", own, *of_rank_0));
 }
 
+// The error of a state into which nothing can be restored. The other ranks hear of it even where there is no step.
+absl::Status CheckRestoresInto(State& state) {
+  return Guarded("State::PrepareRestore", [&] {
+    state.AwaitStaging();
+    absl::Status prepared = state.PrepareRestore({});
+    state.AbandonRestore();
+    return prepared;
+  });
+}
+
 }  // namespace
 
 absl::Status AsyncCheckpointer::Impl::OpenRanks(storage::StoreOptions store_options) {
@@ -154,8 +164,9 @@ void AsyncCheckpointer::Impl::NoteSharedEntries(State& state, const std::shared_
 
 void AsyncCheckpointer::Impl::WarnOfLostExchange(const absl::Status& why) {
   if (std::exchange(warned_of_lost_exchange, true)) return;
-  listeners.Warn(fmt::format("the ranks cannot agree on what is due any more, and each goes by its own rules: {}",
-                             std::string(why.message())));
+  listeners.Warn(
+      fmt::format("the ranks cannot agree on what is due any more, and each goes by its own rules and signals: {}",
+                  std::string(why.message())));
 }
 
 void AsyncCheckpointer::Impl::LookAsOtherRank() {
@@ -171,7 +182,7 @@ absl::StatusOr<RestoreReport> AsyncCheckpointer::Impl::RestoreRanks(const StepSe
   restore.allow_unexpected = true;
   if (exchange->is_coordinator()) {
     // What the other ranks' evaluators say is recorded when they come here.
-    if (absl::Status status = exchange->Agree("Restore", absl::OkStatus()); !status.ok()) return status;
+    if (absl::Status status = exchange->Agree("Restore", CheckRestoresInto(state)); !status.ok()) return status;
     return EndRestore(*exchange, Guarded("Restore", [&] { return RestoreSelected(step, state, restore); }));
   }
   if (restore.healthy_only || step.kind() == StepSelector::Kind::kLatestHealthy) {
@@ -184,7 +195,7 @@ absl::StatusOr<RestoreReport> AsyncCheckpointer::Impl::RestoreRanks(const StepSe
       listeners.Warn(fmt::format("verdicts of this rank may be missing: {}", std::string(recorded.message())));
     }
   }
-  if (absl::Status status = exchange->Agree("Restore", absl::OkStatus()); !status.ok()) return status;
+  if (absl::Status status = exchange->Agree("Restore", CheckRestoresInto(state)); !status.ok()) return status;
   const RestoreSource source = {files, store->layout(), store->id(), read_options, {}};
   absl::StatusOr<RestoreReport> report = FollowRestore(
       *exchange, [&](const storage::StepRecord& record) { return RestoreAttempt(source, record, state, restore); });

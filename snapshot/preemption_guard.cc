@@ -2,27 +2,54 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <limits>
 #include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "fmt/format.h"
 #include "snapshot/checkpointer_impl.h"
 #include "snapshot/deadline.h"
 #include "snapshot/guarded.h"
+#include "snapshot/ranks/rank_exchange.h"
 #include "snapshot/save_request.h"
 #include "snapshot/termination_signal.h"
+#include "storage/bytes/byte_reader.h"
+#include "storage/bytes/byte_writer.h"
 #include "storage/io/exception_status.h"
 
 namespace tidemark {
 namespace {
 
-std::atomic<bool> guard_is_installed = false;
+std::atomic<bool> guard_is_installed = false;  // one that listens to signals
 
 // Of the time before the deadline evaluators do not get this much, nor the wait for room: it is for the save and for
 // releasing the store, and for the process to end.
 constexpr absl::Duration kMarginMax = absl::Seconds(1);
 constexpr int kMarginOfGrace = 10;  // nor more than this part of the grace
+
+constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+
+int64_t MonotonicNs() { return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+// Gives the other ranks the time that this one has, kNone if it is not preempted. Returns the least that a rank has.
+absl::StatusOr<int64_t> LeastTimeLeft(RankExchange& exchange, int64_t own_ns) {
+  storage::ByteWriter writer;
+  writer.Put<int64_t>(own_ns);
+  const absl::StatusOr<std::vector<std::string>> given = exchange.Gather("PreemptedOnAnyRank", writer.view());
+  if (!given.ok()) return given.status();
+  int64_t least = kNone;
+  for (const std::string& bytes : *given) {
+    storage::ByteReader reader(storage::AsBytes(bytes), "a rank's time that is left");
+    least = std::min(least, reader.Get<int64_t>("nanoseconds"));
+    if (!reader.ok()) return reader.status();
+  }
+  return least;
+}
 
 // The first one's code, and what all of them say.
 absl::Status Both(const absl::Status& first, const absl::Status& second) {
@@ -49,7 +76,7 @@ std::string PreemptionReport::Describe() const {
 }
 
 PreemptionGuard::PreemptionGuard(PreemptionOptions options, std::unique_ptr<TerminationSignal> asked)
-    : options_(std::move(options)), asked_(std::move(asked)) {}
+    : options_(std::move(options)), asked_(std::move(asked)), end_of_job_ns_(kNone) {}
 
 absl::StatusOr<std::unique_ptr<PreemptionGuard>> PreemptionGuard::Install(PreemptionOptions options) {
   bool installs = false;
@@ -59,8 +86,8 @@ absl::StatusOr<std::unique_ptr<PreemptionGuard>> PreemptionGuard::Install(Preemp
           return absl::InvalidArgumentError(
               fmt::format("PreemptionOptions::grace is {}: 0 or more", absl::FormatDuration(options.grace)));
         }
-        installs = !guard_is_installed.exchange(true);
-        if (!installs) {
+        installs = !options.signals.empty() && !guard_is_installed.exchange(true);
+        if (!installs && !options.signals.empty()) {
           return absl::FailedPreconditionError("a preemption guard is already installed in this process");
         }
         absl::StatusOr<std::unique_ptr<TerminationSignal>> asked = TerminationSignal::Install(options.signals);
@@ -71,17 +98,40 @@ absl::StatusOr<std::unique_ptr<PreemptionGuard>> PreemptionGuard::Install(Preemp
   return guard;
 }
 
-PreemptionGuard::~PreemptionGuard() { guard_is_installed = false; }
+PreemptionGuard::~PreemptionGuard() {
+  if (!options_.signals.empty()) guard_is_installed = false;
+}
 
 bool PreemptionGuard::preempted() const {
-  if (asked_->received()) return true;
+  if (asked_->received() || end_of_job_ns_ != kNone) return true;
   return options_.end != absl::InfiniteFuture() && absl::Now() >= options_.end - options_.grace;
+}
+
+bool PreemptionGuard::PreemptedOnAnyRank(AsyncCheckpointer& checkpointer) {
+  AsyncCheckpointer::Impl& impl = *checkpointer.impl_;
+  if (end_of_job_ns_ != kNone || !impl.CheckOpen().ok() || impl.exchange == nullptr || impl.OnOwnThread()) {
+    return preempted();
+  }
+  int64_t own_ns = kNone;
+  // A century is as good as no deadline.
+  if (preempted()) own_ns = absl::ToInt64Nanoseconds(std::min(deadline() - absl::Now(), absl::Hours(24 * 365 * 100)));
+  const absl::StatusOr<int64_t> least_ns =
+      Guarded("PreemptedOnAnyRank", [&] { return LeastTimeLeft(*impl.exchange, own_ns); });
+  if (!least_ns.ok()) {
+    storage::BestEffort([&] { impl.WarnOfLostExchange(least_ns.status()); });
+    return preempted();
+  }
+  if (*least_ns != kNone) end_of_job_ns_ = MonotonicNs() + *least_ns;
+  return *least_ns != kNone;
 }
 
 absl::Time PreemptionGuard::deadline() const {
   if (!preempted()) return absl::InfiniteFuture();
-  const std::optional<absl::Time> asked = asked_->received_at();
-  return asked ? std::min(*asked + options_.grace, options_.end) : options_.end;
+  absl::Time by = options_.end;
+  if (const std::optional<absl::Time> asked = asked_->received_at()) by = std::min(by, *asked + options_.grace);
+  const int64_t end_of_job_ns = end_of_job_ns_;
+  if (end_of_job_ns == kNone) return by;
+  return std::min(by, absl::Now() + absl::Nanoseconds(end_of_job_ns - MonotonicNs()));
 }
 
 PreemptionReport PreemptionGuard::SaveAndClose(AsyncCheckpointer& checkpointer, int64_t step, State& state,
@@ -95,6 +145,7 @@ PreemptionReport PreemptionGuard::SaveAndClose(AsyncCheckpointer& checkpointer, 
     report.save = report.close = forked;
     return report;
   }
+  if (checkpointer.impl_->ranked_attempts != nullptr) checkpointer.impl_->ranked_attempts->EndWithin(drained.left());
   const SaveRequest request = SaveRequest::Of(std::move(options));
   absl::Status earlier;
   const auto save_now = [&] { return checkpointer.impl_->Save(&drained, step, state, request); };

@@ -13,6 +13,7 @@
 #ifndef TIDEMARK_PREEMPTION_GUARD_H_
 #define TIDEMARK_PREEMPTION_GUARD_H_
 
+#include <atomic>
 #include <csignal>
 #include <cstdint>
 #include <memory>
@@ -48,8 +49,9 @@ struct PreemptionReport {
   std::string Describe() const;
 };
 
-// A process can have one at a time. The handler only notes the signal. A second signal of the same kind has the effect
-// that it had before the guard was installed. The destructor restores the old handlers. Thread-safe.
+// A process can have one at a time that listens to signals. The handler only notes the signal. A second signal of the
+// same kind has the effect that it had before the guard was installed. The destructor restores the old handlers.
+// Thread-safe.
 class PreemptionGuard {
  public:
   // kFailedPrecondition: there is one already. kInvalidArgument: no such signal, one that cannot be caught, or a
@@ -59,6 +61,16 @@ class PreemptionGuard {
 
   // Cheap enough for every step: reads one variable and, with `end`, the clock.
   bool preempted() const;
+
+  // Of a job of several ranks (tidemark/ranks.h): whether any rank is preempted. All ranks call it after the same
+  // steps, on the thread that uses the checkpointer, and get the same answer. From the first yes on it is theirs:
+  // preempted() is true, and deadline() is at most that of the rank that had the least time left. So all of them can
+  // save the same step.
+  //
+  // Each call calls RankOptions::all_gather until there is a yes. A job with short steps may ask after every tenth.
+  // If that fails, there is a warning, and each rank goes by its own signals. In a job of one process, and after Close,
+  // it is preempted().
+  bool PreemptedOnAnyRank(AsyncCheckpointer& checkpointer);
 
   // When the process must be gone, by the wall clock as it is set now. Infinite while it is not preempted. The grace
   // after a signal is measured by the monotonic clock.
@@ -90,12 +102,16 @@ class PreemptionGuard {
   // if that is less. Then the store is released. The checkpointer's destructor does not wait for evaluators again. What
   // still runs at the deadline goes on until the process ends, and `close` names it. The step may then be committed all
   // the same.
+  //
+  // In a job of several ranks all of them call it with the same step. Whatever RankOptions::vote_timeout is, rank 0
+  // gives up a rank that does not vote in four fifths of the time: `save` is kAborted then, and names it.
   PreemptionReport SaveAndClose(AsyncCheckpointer& checkpointer, int64_t step, State& state, SaveOptions options);
 
  private:
   PreemptionGuard(PreemptionOptions options, std::unique_ptr<TerminationSignal> asked);
   const PreemptionOptions options_;
   const std::unique_ptr<TerminationSignal> asked_;
+  std::atomic<int64_t> end_of_job_ns_;  // by the monotonic clock, where ranks have agreed on it; else the maximum
 };
 
 }  // namespace tidemark

@@ -217,6 +217,14 @@ class Checkpointer(StepRecords, SnapshotConsumers):
     def _watched(self, future: Future) -> Future:
         return future if self._notifier is None else self._notifier.add(future)
 
+    def _least_time_left(self, left: float) -> float:
+        """For PreemptionGuard: in seconds, what the rank with the least time left has. All ranks call this alike."""
+        if self._closed or self._of_ranks is None:
+            return left
+        least = self._require().least_time_left(left)
+        self._raise_interruptions()
+        return least
+
     def _save_and_close(self, step: int, state: Any, metrics: dict[str, float], user_metadata: str, overwrite: bool,
                         grace: float, left: float) -> tuple[Error | None, Error | None, str]:
         """For PreemptionGuard: the failures of the save and of the close, and a line about both."""

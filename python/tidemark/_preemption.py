@@ -56,6 +56,7 @@ class PreemptionGuard:
         self._grace = float(grace)
         self._end = float(end)
         self._received: float | None = None  # by time.monotonic()
+        self._agreed_end = float("inf")  # what preempted_on_any_rank found; by time.monotonic()
         self._former: dict[int, Any] = {}
         try:
             for number in signals:
@@ -90,14 +91,28 @@ class PreemptionGuard:
     @property
     def preempted(self) -> bool:
         """Whether a signal has come, or the end is near. Quick enough for every step."""
-        return self._received is not None or time.time() >= self._end - self._grace
+        return self._received is not None or self._agreed_end < float("inf") or time.time() >= self._end - self._grace
+
+    def preempted_on_any_rank(self, checkpointer: Checkpointer) -> bool:
+        """With `Checkpointer(ranks=)`: whether any rank is preempted. All ranks call it after the same steps, and get the same
+        answer. From the first True on it is theirs: `preempted` is True, and `seconds_left` is at most that of the rank that
+        had the least. So all of them can save the same step.
+
+        Each call is an `all_gather` until then, so a job with short steps may ask after every tenth. If that fails, there is a
+        warning, and each rank goes by its own signals. Without ranks, and of a closed checkpointer, it is `preempted`.
+        """
+        if self._agreed_end < float("inf"):
+            return True
+        left = checkpointer._least_time_left(self.seconds_left())
+        self._agreed_end = time.monotonic() + left
+        return left < float("inf")
 
     def seconds_left(self) -> float:
         """Until the process must be gone; infinite as long as it is not preempted."""
         if not self.preempted:
             return float("inf")
-        until_end = self._end - time.time()
-        return until_end if self._received is None else min(self._received + self._grace - time.monotonic(), until_end)
+        left = min(self._end - time.time(), self._agreed_end - time.monotonic())
+        return left if self._received is None else min(self._received + self._grace - time.monotonic(), left)
 
     def save_and_close(self, checkpointer: Checkpointer, step: int, state: Any, *, metrics: dict[str, float] | None = None,
                        user_metadata: str = "{}", overwrite: bool = False) -> PreemptionReport:
@@ -107,6 +122,9 @@ class PreemptionGuard:
 
         UnsupportedTypeError: the state has something that cannot be stored; nothing was done. FailedPreconditionError: the
         checkpointer is closed.
+
+        With ranks all of them call it with the same step. Rank 0 gives up a rank that has not written its part in four fifths
+        of the time: `save` is an AbortedError then, and names it.
         """
         return PreemptionReport(step, *checkpointer._save_and_close(step, state, metrics or {}, user_metadata, overwrite,
                                                                     self._grace, self.seconds_left()))

@@ -29,6 +29,9 @@ constexpr absl::Duration kStatingTimeout = absl::Seconds(2);
 constexpr int kSavesBits = 16;
 constexpr uint64_t kSavesMax = (uint64_t{1} << kSavesBits) - 1;
 
+// Of the time that EndWithin leaves.
+constexpr double kVotePart = 0.8;
+
 bool HasPassed(Clock::time_point since, absl::Duration duration) {
   return Clock::now() - since >= absl::ToChronoNanoseconds(duration);
 }
@@ -49,9 +52,7 @@ RankedAttempts::RankedAttempts(FileSystem& files, const StoreLayout& layout, con
       options_(std::move(options)),
       names_(files, "the store " + layout.directory()),
       board_(files, layout, held.session, options_.rank),
-      sequence_(held.sequence),
-      vote_timeout_(options_.vote_timeout),
-      outcome_margin_(options_.outcome_margin) {
+      sequence_(held.sequence) {
   outcomes_.session = held.session;
 }
 
@@ -91,6 +92,11 @@ absl::StatusOr<std::unique_ptr<RankedAttempts>> RankedAttempts::OpenParticipant(
   return attempts;
 }
 
+void RankedAttempts::EndWithin(absl::Duration left) {
+  const bool has_end = left != absl::InfiniteDuration();
+  ends_by_ = has_end ? Clock::now() + absl::ToChronoNanoseconds(left) : Clock::time_point::max();
+}
+
 absl::StatusOr<ShardIdentity> RankedAttempts::BeginAttempt(int64_t step, const Digest128& structure) {
   if (open_) {
     return absl::FailedPreconditionError(
@@ -120,8 +126,12 @@ absl::StatusOr<ShardIdentity> RankedAttempts::BeginAttempt(int64_t step, const D
                                .rank = options_.rank,
                                .world_size = options_.world_size},
                   .begun = Clock::now(),
-                  .vote_timeout = vote_timeout_,
-                  .deadline = vote_timeout_ + outcome_margin_};
+                  .vote_timeout = options_.vote_timeout,
+                  .deadline = options_.vote_timeout + options_.outcome_margin};
+  if (const Clock::time_point ends_by = ends_by_; ends_by != Clock::time_point::max()) {
+    attempt.deadline = std::min(attempt.deadline, absl::FromChrono(ends_by - attempt.begun));
+    attempt.vote_timeout = std::min(attempt.vote_timeout, attempt.deadline * kVotePart);
+  }
   if (absl::Status made = MakeFolder(attempt); !made.ok()) return GiveUp(attempt, absl::Now(), made);
   open_ = std::move(attempt);
   return open_->identity;

@@ -4,6 +4,7 @@
 #ifndef TIDEMARK_STORAGE_RANKS_RANKED_ATTEMPTS_H_
 #define TIDEMARK_STORAGE_RANKS_RANKED_ATTEMPTS_H_
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -74,11 +75,10 @@ class RankedAttempts final : public AttemptSink {
   // - kInternal: no such attempt is open.
   absl::Status CommitAttempt(const StepRecord& record, const PhasesRecord* phases = nullptr) override;
 
-  // For attempts from now on, as RankedAttemptsOptions has them: a job that is about to be ended has less time.
-  void SetTimeouts(absl::Duration vote_timeout, absl::Duration outcome_margin) {
-    vote_timeout_ = vote_timeout;
-    outcome_margin_ = outcome_margin;
-  }
+  // The job is about to be ended: attempts that begin from now on end so long from now at the latest, whatever the
+  // options say. Rank 0 waits for votes during four fifths of what is left when the attempt begins. Infinite: no such
+  // end. Thread-safe.
+  void EndWithin(absl::Duration left);
 
   // This rank could not write its shard, for the reason `why`. The other ranks hear of it. Returns what is to be told
   // of the save, kAborted: the message has `why`, or what another rank has failed of before.
@@ -139,8 +139,7 @@ class RankedAttempts final : public AttemptSink {
   RankBoard board_;
   std::unique_ptr<EpochCommits> commits_;  // null for rank 0
   uint64_t sequence_;
-  absl::Duration vote_timeout_;
-  absl::Duration outcome_margin_;
+  std::atomic<std::chrono::steady_clock::time_point> ends_by_{std::chrono::steady_clock::time_point::max()};
   std::map<int64_t, uint64_t> saves_;  // of each step in this session
   std::optional<Attempt> open_;
   RankOutcomes outcomes_;                      // that rank 0 has decided

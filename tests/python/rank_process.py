@@ -1,6 +1,8 @@
-"""A rank that is a process, for ranks_test.py: rank_process.py MEETING RANK WORLD_SIZE STORE save|restore"""
+"""A rank that is a process, for ranks_test.py: rank_process.py MEETING RANK WORLD_SIZE STORE save|restore|train"""
 
 import datetime
+import os
+import signal
 import sys
 
 import rank_jobs
@@ -19,13 +21,29 @@ def main(meeting, rank, world_size, store, what):
     assert ranks.all_gather(b"") == [b""] * world_size
     state = rank_jobs.state_of(rank, world_size)
     with tidemark.Checkpointer(store, ranks=ranks) as checkpointer:
-        if what == "save":
+        if what == "train":
+            train(checkpointer, rank, state)
+        elif what == "save":
             print("saved", checkpointer.save(1, state).committed.result(rank_jobs.DEADLINE))
         else:
             found = rank_jobs.empty_like(state)
             print("restored", checkpointer.restore(found).step)
             assert rank_jobs.is_same(found, state)
     torch.distributed.destroy_process_group()
+
+
+def train(checkpointer, rank, state):
+    """Until rank 1 is told to end, after a step of which the others may be past."""
+    with tidemark.PreemptionGuard(grace=rank_jobs.DEADLINE) as guard:
+        for step in range(1000):
+            if guard.preempted_on_any_rank(checkpointer):
+                report = guard.save_and_close(checkpointer, step, state)
+                assert report.committed and report.close is None, report
+                print("ended after", step)
+                return
+            if rank == 1 and step == 5:
+                os.kill(os.getpid(), signal.SIGTERM)
+    raise AssertionError("nobody was told to end")
 
 
 if __name__ == "__main__":

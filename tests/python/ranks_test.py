@@ -1,6 +1,7 @@
 """Jobs of several ranks: they save common steps, and restore them with other numbers of ranks."""
 
 import pathlib
+import time
 
 import numpy as np
 import pytest
@@ -233,6 +234,51 @@ def test_what_only_one_process_or_rank_0_can_do(store):
         assert [decision.step for decision in first.retention_plan()] == [1]
 
 
+# The end of a job.
+
+
+def test_all_ranks_end_with_the_one_that_is_told_to(store):
+    with Job(store, 3) as job:
+        # Rank 1 has a minute left, and rank 2 an hour.
+        guards = [tidemark.PreemptionGuard(signals=(), grace=7200.0, end=time.time() + left)
+                  for left in (1e9, 60.0, 3600.0)]
+        assert [guard.preempted for guard in guards] == [False, True, True]
+
+        def end(rank, checkpointer):
+            asked = guards[rank].preempted_on_any_rank(checkpointer)
+            return asked, guards[rank].preempted, guards[rank].seconds_left(), guards[rank].save_and_close(
+                checkpointer, 7, state_of(rank, 3))
+
+        for asked, preempted, left, report in all_ok(job.each(end)):
+            assert asked and preempted and report.committed, report
+            assert 0.0 < left <= 60.0
+    with tidemark.open(store) as step:
+        assert step.info.step == 7 and step.get_tensor("weight").tobytes() == WHOLE.tobytes()
+
+
+def test_nobody_ends_where_nobody_is_told_to(store):
+    with Job(store, 2) as job:
+        guards = [tidemark.PreemptionGuard(signals=()) for _ in range(2)]
+        assert job.each(lambda rank, checkpointer: guards[rank].preempted_on_any_rank(checkpointer)) == [False, False]
+        assert [guard.seconds_left() for guard in guards] == [float("inf")] * 2
+    assert [guard.preempted for guard in guards] == [False, False]
+
+
+def test_a_rank_that_does_not_come_to_the_end_is_given_up(store):
+    with Job(store, 2) as job:
+        guard = tidemark.PreemptionGuard(signals=(), grace=3.0, end=time.time() + 3.0)
+        report = guard.save_and_close(job.checkpointers[0], 7, state_of(0, 2))
+        assert isinstance(report.save, errors.AbortedError) and "no vote of rank 1" in str(report.save)
+
+
+def test_one_process_asks_nobody_whether_it_ends(store):
+    with tidemark.Checkpointer(store) as checkpointer:
+        assert not tidemark.PreemptionGuard(signals=()).preempted_on_any_rank(checkpointer)
+        guard = tidemark.PreemptionGuard(signals=(), grace=60.0, end=time.time() + 60.0)
+        assert guard.preempted_on_any_rank(checkpointer) and guard.seconds_left() <= 60.0
+    assert tidemark.PreemptionGuard(signals=(), grace=60.0, end=time.time()).preempted_on_any_rank(checkpointer)
+
+
 # Processes.
 
 
@@ -244,3 +290,7 @@ def test_processes_save_and_restore_over_gloo(tmp_path):
     assert run_processes(PROCESS, tmp_path, 2, "restore") == ["restored 1\n"] * 2
     with tidemark.open(tmp_path / "store") as step:
         assert step.get_tensor("weight").tobytes() == WHOLE.tobytes()
+    # Rank 1 gets a SIGTERM after step 5.
+    assert run_processes(PROCESS, tmp_path, 3, "train") == ["ended after 6\n"] * 3
+    with tidemark.open(tmp_path / "store") as step:
+        assert step.info.step == 6

@@ -124,6 +124,8 @@ TEST_F(PreemptionGuardTest, IsInstalledOnceAtATime) {
   auto guard = PreemptionGuard::Install({});
   ASSERT_THAT(guard, IsOk());
   EXPECT_THAT(PreemptionGuard::Install({}), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("already")));
+  EXPECT_THAT(PreemptionGuard::Install({.signals = {}}), IsOk());  // one that hears none may be there beside it
+  EXPECT_THAT(PreemptionGuard::Install({}), StatusIs(StatusCode::kFailedPrecondition, HasSubstr("already")));
   guard->reset();
   EXPECT_THAT(PreemptionGuard::Install({}), IsOk());
 }

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <fstream>
 #include <limits>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -330,6 +331,24 @@ TEST_F(CheckpointerRanksTest, ResumeSaysTheSameOnAllRanks) {
   for (const absl::StatusOr<int64_t>& next : resume(job)) EXPECT_EQ(next.value_or(-1), 11);
   EXPECT_THAT(resume(job, {.accept = [](const StepInfo&) { return false; }}),
               Each(StatusIs(StatusCode::kFailedPrecondition, HasSubstr("no fresh run is started"))));
+}
+
+// Also where there is no step that could tell.
+TEST_F(CheckpointerRanksTest, AStateThatCannotBeRestoredIntoFailsTheRestoreOfAll) {
+  class BrokenState final : public State {
+    absl::Status PrepareRestore(std::span<const EntrySpec>) override { return absl::InternalError("no such module"); }
+  };
+  TrainerRanks job(store_, 3);
+  ASSERT_THAT(job.Open(), Each(IsOk()));
+  for (const bool has_step : {false, true}) {
+    if (has_step) {
+      ASSERT_THAT(job.Save(10), Each(IsOk()));
+    }
+    BrokenState broken;
+    const auto resumed = OnEachRank(
+        3, [&](int32_t rank) { return job.rank_at(rank).Resume(rank == 1 ? broken : job.trainer(rank).state); });
+    EXPECT_THAT(resumed, Each(StatusIs(StatusCode::kInternal, "rank 1: no such module")));
+  }
 }
 
 TEST_F(CheckpointerRanksTest, StepsAreDiscardedOnAllRanks) {

@@ -124,13 +124,29 @@ TEST(RankedAttemptsTest, ARankThatIsNotThereAbortsTheStepAtTheDeadline) {
 
 TEST(RankedAttemptsTest, ARankThatMissedAStepSavesTheNextOne) {
   RankedJob job(2);
-  job.OpenRank(0, Impatient());
-  job.OpenRank(1, Patient());
+  job.OpenRanks(Patient());
+  job.EndWithin(absl::Seconds(1));
   EXPECT_THAT(job.Save(10, [](uint32_t rank) { return IsRank(rank, 0); })[0],
               StatusIs(StatusCode::kAborted, "no vote of rank 1 came before the deadline"));
-  job.BePatient();
+  job.EndWithin(absl::InfiniteDuration());
   EXPECT_THAT(job.Save(20), Each(IsOk()));
   EXPECT_THAT(job.Check(20), IsOk());
+}
+
+TEST(RankedAttemptsTest, AnAttemptEndsWithTheJob) {
+  RankedJob job(2);
+  job.OpenRanks(Patient());
+  ASSERT_THAT(job.Save(10), Each(IsOk()));
+  const auto begin = std::chrono::steady_clock::now();
+  job.EndWithin(absl::Seconds(2));
+  EXPECT_THAT(job.Save(20, [](uint32_t rank) { return IsRank(rank, 0); })[0],
+              StatusIs(StatusCode::kAborted, AllOf(HasSubstr("no vote of rank 1"), HasSubstr("before the deadline"))));
+  EXPECT_THAT(job.Save(30, [](uint32_t rank) { return IsRank(rank, 1); })[1],
+              StatusIs(StatusCode::kUnknown, HasSubstr("deadline")));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::minutes(1));
+  job.EndWithin(absl::InfiniteDuration());
+  EXPECT_THAT(job.Save(50), Each(IsOk()));
+  EXPECT_THAT(job.Check(50), IsOk());
 }
 
 // It made its folder again after that was removed, and cleans up behind itself.
@@ -441,12 +457,13 @@ TEST(RankedAttemptsTest, ARankThatIsCutOffAtAnyCall) {
     for (size_t call = SeedOfCases() % stride; call < calls; call += stride) {
       SCOPED_TRACE(fmt::format("rank {} at call {} of {}", cut_off, call, calls));
       RankedJob job(2);
-      job.OpenRanks({.vote_timeout = absl::Milliseconds(500), .outcome_margin = absl::Milliseconds(500)});
+      job.OpenRanks(Patient());
+      job.EndWithin(absl::Seconds(1));
       job.files(cut_off).Reset();
       job.files(cut_off).FailFrom(call, absl::InternalError("EIO"));
       const std::vector<absl::Status> told = job.Save(10);
       job.files(cut_off).Reset();
-      job.BePatient();
+      job.EndWithin(absl::InfiniteDuration());
       ExpectKeptPromises(job, told, 10);
     }
   }
@@ -460,7 +477,8 @@ TEST(RankedAttemptsTest, ARankThatStandsStillAtAnyCall) {
     for (size_t call = SeedOfCases() % stride; call < calls; call += stride) {
       SCOPED_TRACE(fmt::format("rank {} at call {} of {}", slow, call, calls));
       RankedJob job(2);
-      job.OpenRanks({.vote_timeout = absl::Milliseconds(500), .outcome_margin = absl::Milliseconds(500)});
+      job.OpenRanks(Patient());
+      job.EndWithin(absl::Seconds(1));
       absl::Notification others_were_told;
       std::atomic<size_t> passed = 0;
       job.files(slow).SetGate([&](const std::string&, const std::string&) {
@@ -472,7 +490,7 @@ TEST(RankedAttemptsTest, ARankThatStandsStillAtAnyCall) {
       others_were_told.Notify();
       slow_rank.join();
       job.files(slow).SetGate(nullptr);
-      job.BePatient();
+      job.EndWithin(absl::InfiniteDuration());
       ExpectKeptPromises(job, told, 10);
     }
   }

@@ -102,8 +102,8 @@ class RankedJob {
     ranks_[rank] = *std::move(opened);
   }
 
-  void BePatient() {
-    for (const auto& rank : ranks_) rank->SetTimeouts(absl::Minutes(5), absl::Minutes(1));
+  void EndWithin(absl::Duration left) {
+    for (const auto& rank : ranks_) rank->EndWithin(left);
   }
 
   // What each rank is told. Rank r saves ValueOf(step, r), if `saves` has it.
