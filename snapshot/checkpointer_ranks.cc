@@ -196,7 +196,7 @@ absl::StatusOr<RestoreReport> AsyncCheckpointer::Impl::RestoreRanks(const StepSe
     }
   }
   if (absl::Status status = exchange->Agree("Restore", CheckRestoresInto(state)); !status.ok()) return status;
-  const RestoreSource source = {files, store->layout(), store->id(), read_options, {}};
+  const RestoreSource source = {files, store->layout(), store->id(), read_options, {}, &options.ranks};
   absl::StatusOr<RestoreReport> report = FollowRestore(
       *exchange, [&](const storage::StepRecord& record) { return RestoreAttempt(source, record, state, restore); });
   LookAsOtherRank();

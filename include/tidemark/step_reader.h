@@ -65,6 +65,7 @@ struct StepContents {
   //   "io_registered"   "true", or why memory and file are not registered with the ring
   // Present where they apply:
   //   "vectors"         with compression: "avx512", "avx2" or "portable"
+  //   "replicated"      "true": entries that all ranks have alike were written by one of them (RankOptions::replicated)
   //   "io_reason"       why the kernel refused io_uring
   //   "allocate"        "false": the file system cannot preallocate
   //   "nice", "idle_io", "write_bytes_per_second_max"  as in the options

@@ -326,6 +326,7 @@ class Checkpointer(StepRecords, SnapshotConsumers):
         chooses the step is rank 0's: `step`, `accept` and `healthy_only`. Entries that this rank's state lacks are left out. A
         tensor is read from whatever ranks have its elements, and any other value from the lowest rank that saved it, so the
         names of values that differ between ranks have the rank in them. The number of ranks may be another than in the save.
+        If it is the same, a rank whose state has just the entries that it saved reads its own part of the step alone.
         """
         native = self._require()
         with self._telling_ranks(native, lambda why: native.refuse_restore(False, why)):

@@ -6,6 +6,7 @@
 
 #include "fmt/format.h"
 #include "snapshot/guarded.h"
+#include "snapshot/ranks/replicated_entries.h"
 #include "snapshot/stopwatch.h"
 #include "storage/io/exception_status.h"
 
@@ -27,6 +28,9 @@ storage::ShardContents MakeContents(const StagedSnapshot& snapshot) {
   contents.memory = {snapshot.block().data(), snapshot.block().bytes()};
   contents.memory_lifetime = snapshot.block().memory().data;
   contents.properties = {{"staging", snapshot.staging()}, {"staging_memory", snapshot.block().memory().kind}};
+  if (snapshot.structure() != storage::Digest128{}) {
+    contents.properties[std::string(kReplicatedProperty)] = "true";
+  }
   contents.entries.reserve(written.size());
   for (const size_t i : written) {
     const int64_t alias_of = plan.placements()[i].alias_of;  // tied entries are written by the same rank

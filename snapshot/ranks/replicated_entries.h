@@ -6,12 +6,16 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "storage/bytes/ids.h"
 #include "tidemark/state.h"
 
 namespace tidemark {
+
+// The property of a shard whose rank may have left entries to others (StepContents::properties).
+inline constexpr std::string_view kReplicatedProperty = "replicated";
 
 struct ReplicatedEntries {
   static constexpr int32_t kEveryRank = -1;

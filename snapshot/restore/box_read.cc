@@ -201,8 +201,8 @@ std::vector<EntryParts> JoinEntries(const StepContents& step) {
   return joined;
 }
 
-absl::Status CheckIsThere(const StepContents& step, const EntryParts& parts) {
-  return PlanPart(step, parts, WholeBox(parts.spec.shape)).status();
+absl::Status CheckIsThere(const StepContents& step, const EntryParts& parts, const Box& box) {
+  return PlanPart(step, parts, box).status();
 }
 
 std::string DigestOfParts(const StepContents& step, const EntryParts& parts) {

@@ -41,9 +41,9 @@ struct EntryParts {
 // All entries, in the order of their first parts.
 std::vector<EntryParts> JoinEntries(const StepContents& step);
 
-// kDataLoss: the ranks disagree on what the entry is, or no rank has saved some of it. kResourceExhausted: its parts
-// overlap or leave holes too often.
-absl::Status CheckIsThere(const StepContents& step, const EntryParts& parts);
+// kDataLoss: the ranks disagree on what the entry is, or no rank has saved some of the box. kResourceExhausted: its
+// parts overlap or leave holes too often.
+absl::Status CheckIsThere(const StepContents& step, const EntryParts& parts, const Box& box);
 
 // 32 hexadecimal digits. Entries with the same ones have the same shape and bytes.
 std::string DigestOfParts(const StepContents& step, const EntryParts& parts);

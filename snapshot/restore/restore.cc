@@ -14,9 +14,11 @@
 #include "fmt/format.h"
 #include "snapshot/consumers/companions.h"
 #include "snapshot/guarded.h"
+#include "snapshot/ranks/replicated_entries.h"
 #include "snapshot/restore/box_plan.h"
 #include "snapshot/restore/destination_plan.h"
 #include "snapshot/restore/entry_match.h"
+#include "snapshot/restore/own_shard.h"
 #include "snapshot/restore/saved_entries.h"
 #include "snapshot/stopwatch.h"
 #include "storage/io/exception_status.h"
@@ -360,17 +362,21 @@ void Abandon(State& state, const RestorePlan& plan, absl::Status& failure) {
   for (const CompanionRestore& restore : plan.companions) abandon(restore.companion->state());
 }
 
-RestoreResult RestoreEntries(SavedEntries& saved, const RestoreSource& source, State& state,
-                             const RestoreOptions& options, int64_t step) {
+// `own`: only if the state has just these entries; nullopt: it has not, or does not fit, and nothing was written.
+std::optional<RestoreResult> RestoreEntries(SavedEntries& saved, const RestoreSource& source, State& state,
+                                            const RestoreOptions& options, int64_t step,
+                                            const storage::ShardIndex* own = nullptr) {
   RestorePlan plan;
   RestoreResult result;
   // The save that reads it may be another checkpointer's.
   state.AwaitStaging();
   // Guarded: after an exception, too, the state must forget what was set aside.
   absl::Status prepared = Guarded("restore", [&] { return Prepare(saved, source.companions, state, options, plan); });
-  if (!prepared.ok()) {
+  const bool is_wanted = own == nullptr || (prepared.ok() && HasJustTheseEntries(state, *own));
+  if (!prepared.ok() || !is_wanted) {
     Abandon(state, plan, prepared);
-    return {.status = prepared, .cause = RestoreResult::Cause::kState};
+    if (own != nullptr) return std::nullopt;
+    return RestoreResult{.status = prepared, .cause = RestoreResult::Cause::kState};
   }
   const absl::Status ended = Guarded("restore", [&] { result = ReadPlan(saved, state, plan, options, step); });
   if (!ended.ok()) result = {.status = ended, .cause = RestoreResult::Cause::kState};
@@ -386,6 +392,28 @@ RestoreResult RestoreEntries(SavedEntries& saved, const RestoreSource& source, S
   result.report.unexpected = std::move(plan.match.unexpected);
   for (const Companion* companion : plan.reset) result.reset.push_back(companion->prefix());
   return result;
+}
+
+// nullopt: it is not enough, or the job has other ranks. Nothing was written then.
+std::optional<RestoreResult> RestoreOwnShard(const RestoreSource& source, const storage::StepRecord& record,
+                                             State& state, const RestoreOptions& options) {
+  if (source.ranks == nullptr || record.info.world_size != static_cast<uint32_t>(source.ranks->world_size)) {
+    return std::nullopt;
+  }
+  absl::StatusOr<storage::Attempt> attempt = OpenOwnShard(source, record);
+  if (!attempt.ok()) return std::nullopt;
+  const storage::ShardIndex& index = attempt->shards.front()->index();
+  if (index.properties.contains(std::string(kReplicatedProperty))) return std::nullopt;
+  const std::unique_ptr<SavedEntries> saved = EntriesOf(*std::move(attempt), source.read);
+  return RestoreEntries(*saved, source, state, options, record.info.step, &index);
+}
+
+RestoreResult RestoreAllShards(const RestoreSource& source, const storage::StepRecord& record, State& state,
+                               const RestoreOptions& options) {
+  absl::StatusOr<storage::Attempt> attempt = OpenRecorded(source, record);
+  if (!attempt.ok()) return ReadFailure(attempt.status());
+  const std::unique_ptr<SavedEntries> saved = EntriesOf(*std::move(attempt), source.read);
+  return *RestoreEntries(*saved, source, state, options, record.info.step);
 }
 
 }  // namespace
@@ -405,10 +433,11 @@ absl::StatusOr<storage::Attempt> OpenRecorded(const RestoreSource& source, const
 
 RestoreResult RestoreAttempt(const RestoreSource& source, const storage::StepRecord& record, State& state,
                              const RestoreOptions& options) {
-  absl::StatusOr<storage::Attempt> attempt = OpenRecorded(source, record);
-  if (!attempt.ok()) return ReadFailure(attempt.status());
-  const std::unique_ptr<SavedEntries> saved = EntriesOf(*std::move(attempt), source.read);
-  RestoreResult result = RestoreEntries(*saved, source, state, options, record.info.step);
+  const std::optional<RestoreResult> own = RestoreOwnShard(source, record, state, options);
+  // Where its own shard is damaged, others may have the same entries.
+  const bool is_decided = own && (own->status.ok() || own->cause == RestoreResult::Cause::kState);
+  RestoreResult result = is_decided ? *own : RestoreAllShards(source, record, state, options);
+  if (own && !is_decided) result.written.insert(result.written.end(), own->written.begin(), own->written.end());
   if (!result.status.ok()) {
     result.status = absl::Status(result.status.code(), fmt::format("restore of step {}: {}", record.info.step,
                                                                    std::string(result.status.message())));

@@ -32,6 +32,7 @@ struct RestoreSource {
   const storage::StoreId& store;
   const storage::ShardReadOptions& read;
   std::span<const std::shared_ptr<Companion>> companions;  // restored with the state
+  const RankOptions* ranks = nullptr;                      // of the job that restores; null: it has one process
 };
 
 // What came of trying one attempt.
@@ -56,6 +57,9 @@ struct RestoreResult {
 
 // Fills `state`, and the companions, from the attempt that `record` names. Whatever does not fit is found before
 // anything is written.
+//
+// A rank of a job of as many ranks as have saved the step reads its own shard only, if its state has just the entries
+// and boxes that it saved there, and none of them was left to another rank to write. Else all shards are opened.
 RestoreResult RestoreAttempt(const RestoreSource& source, const storage::StepRecord& record, State& state,
                              const RestoreOptions& options);
 

@@ -60,7 +60,10 @@ class RestoreWalk {
   // call, and after a step was deleted while it was tried: a newer one may be committed by then.
   using Next = absl::FunctionRef<absl::StatusOr<std::optional<storage::StepRecord>>(bool anew)>;
 
-  RestoreSource source() const { return {files_, catalog_->layout(), catalog_->id(), read_, companions_}; }
+  RestoreSource source() const {
+    return {files_, catalog_->layout(), catalog_->id(),
+            read_,  companions_,        exchange_ ? &exchange_->options() : nullptr};
+  }
   absl::StatusOr<RestoreReport> Walk(Next next, State& state, const RestoreOptions& options);
   std::string WhyUnhealthy(const StepInfo& info, const RestoreOptions& options) const;
   absl::StatusOr<bool> PassesOver(const StepInfo& info, const RestoreOptions& options);

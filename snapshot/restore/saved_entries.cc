@@ -46,7 +46,9 @@ class JoinedEntries final : public SavedEntries {
   }
 
   uint64_t RawBytes(size_t entry) const override { return places_[entry].bytes; }
-  absl::Status Check(size_t entry) const override { return CheckIsThere(step_.contents, *places_[entry].parts); }
+  absl::Status Check(size_t entry) const override {
+    return CheckIsThere(step_.contents, *places_[entry].parts, places_[entry].box);
+  }
   absl::Status Read(std::span<const storage::EntryRead> reads,
                     const std::function<void(uint64_t)>& on_read) const override {
     try {

@@ -33,7 +33,8 @@ class SavedEntries : public SavedBytes {
 
   virtual uint64_t RawBytes(size_t entry) const = 0;
 
-  // Whether the entry can be read, as far as the indices tell. Errors: those of CheckIsThere (box_read.h).
+  // Whether the entry, or the box of it, can be read, as far as the indices tell. Errors: those of CheckIsThere
+  // (box_read.h).
   virtual absl::Status Check(size_t entry) const = 0;
 
   // As ShardReader::Read, and the errors of Check.

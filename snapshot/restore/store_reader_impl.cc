@@ -211,7 +211,8 @@ absl::StatusOr<std::vector<std::byte>> StoreReader::Impl::ReadEntry(int64_t step
   }
   // Memory is taken only for what is there.
   if (!window) {
-    if (absl::Status status = CheckIsThere(whole.contents, *parts); !status.ok()) return status;
+    if (absl::Status status = CheckIsThere(whole.contents, *parts, WholeBox(parts->spec.shape)); !status.ok())
+      return status;
   }
   return ReadBytes(fmt::format("step {}", step), name, parts->bytes, window,
                    [&](uint64_t offset, std::span<std::byte> destination) {

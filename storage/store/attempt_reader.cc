@@ -121,15 +121,23 @@ absl::Status ForEachShard(FileSystem& files, const StoreLayout& layout, const St
   absl::StatusOr<uint32_t> world_size = FindWorldSize(files, layout.attempt(folder.step, folder.attempt));
   if (!world_size.ok()) return world_size.status();
   for (uint32_t rank = 0; rank < *world_size; ++rank) {
-    auto shard = ShardReader::Open(files, layout.shard(folder.step, folder.attempt, rank, *world_size), layout.steps());
+    auto shard = ReadShard(files, layout, store, folder, rank, *world_size);
     if (!shard.ok()) return shard.status();
-    if (absl::Status status = CheckIdentity(**shard, store, folder, rank, *world_size); !status.ok()) return status;
     take(*std::move(shard));
   }
   return absl::OkStatus();
 }
 
 }  // namespace
+
+absl::StatusOr<std::unique_ptr<ShardReader>> ReadShard(FileSystem& files, const StoreLayout& layout,
+                                                       const StoreId& store, const StepFolder& folder, uint32_t rank,
+                                                       uint32_t world_size) {
+  auto shard = ShardReader::Open(files, layout.shard(folder.step, folder.attempt, rank, world_size), layout.steps());
+  if (!shard.ok()) return shard.status();
+  if (absl::Status status = CheckIdentity(**shard, store, folder, rank, world_size); !status.ok()) return status;
+  return shard;
+}
 
 absl::StatusOr<Attempt> ReadAttempt(FileSystem& files, const StoreLayout& layout, const StoreId& store,
                                     const StepFolder& folder) {

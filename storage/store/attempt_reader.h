@@ -3,6 +3,7 @@
 #ifndef TIDEMARK_STORAGE_STORE_ATTEMPT_READER_H_
 #define TIDEMARK_STORAGE_STORE_ATTEMPT_READER_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,7 +29,12 @@ struct Attempt {
 absl::StatusOr<Attempt> ReadAttempt(FileSystem& files, const StoreLayout& layout, const StoreId& store,
                                     const StepFolder& folder);
 
-// The same for the record alone. Holds one shard open at a time, however many there are.
+// One shard of it, with the same errors.
+absl::StatusOr<std::unique_ptr<ShardReader>> ReadShard(FileSystem& files, const StoreLayout& layout,
+                                                       const StoreId& store, const StepFolder& folder, uint32_t rank,
+                                                       uint32_t world_size);
+
+// As ReadAttempt, for the record alone. Holds one shard open at a time, however many there are.
 absl::StatusOr<StepRecord> ReadAttemptRecord(FileSystem& files, const StoreLayout& layout, const StoreId& store,
                                              const StepFolder& folder);
 

@@ -174,12 +174,21 @@ def test_a_missing_value_is_a_mismatch_and_another_ranks_entries_are_none(store)
         assert isinstance(of_1, errors.MismatchError) and of_1.missing == ["extra"] and of_1.unexpected == []
         assert isinstance(of_0, errors.Error) and "rank 1" in str(of_0)
         report = all_ok(job.each(lambda rank, c: c.restore(empty_like(state_of(rank, 2)))))[0]
+        assert report.unexpected == []  # rank 0 has read its own part alone
+    with Job(store, 1) as job:
+        (report,) = all_ok(job.each(lambda rank, c: c.restore(empty_like(state_of(rank, 1)), allow_unexpected=True)))
         assert report.unexpected == ["seed.1"]
 
 
 def test_the_value_of_the_lowest_rank_is_read(store):
+    def named(rank, _):
+        return {"w": np.zeros(2), "who": f"rank {rank}"} if rank else {"w": np.zeros(2)}
+
     with Job(store, 3) as job:
-        all_ok(job.save(1, lambda rank, _: {"w": np.zeros(2), "who": f"rank {rank}"} if rank else {"w": np.zeros(2)}))
+        all_ok(job.save(1, named))
+    # Where the job is started again as it was, it is a rank's own.
+    for rank, (state, _) in enumerate(restored_by(store, 3, named)):
+        assert state.get("who", "rank 0") == f"rank {rank}"
     state = {"w": np.ones(2), "who": ""}
     with tidemark.Checkpointer(store) as checkpointer:
         checkpointer.restore(state)
