@@ -35,6 +35,7 @@
 #include "tidemark/average.h"
 #include "tidemark/health_monitor.h"
 #include "tidemark/preemption_guard.h"
+#include "tidemark/replicas.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;  // NOLINT: arguments' names
@@ -139,6 +140,22 @@ nb::object InfoOrRaise(const absl::StatusOr<StepInfo>& info) {
 }  // namespace
 
 void BindCheckpointer(nb::module_& module) {
+  const auto compare = [](State& state, const nb::object& ranks) {
+    const RankOptions options = RankOptionsOf(ranks);
+    absl::Status status;
+    {
+      const Unlocked unlocked;
+      status = CompareReplicas(state, options);
+    }
+    RaiseUnlessOk(status);
+  };
+  module.def("compare_replicas", [compare](TreeState& state, const nb::object& ranks) { compare(state, ranks); });
+  module.def("refuse_to_compare", [compare](const std::string& why, const nb::object& ranks) {
+    UnreadableState state;
+    state.set_why(why);
+    compare(state, ranks);
+  });
+
   nb::class_<Future>(module, "Future")
       .def("ready", &Future::ready)
       .def(

@@ -59,7 +59,15 @@ Tuning TuningOf(const nb::dict& options) {
           .poll_interval = absl::Seconds(Option<double>(options, "poll_interval"))};
 }
 
-// None: a job of one process.
+}  // namespace
+
+Staging StagingOf(const std::string& staging) {
+  if (staging == "blocking") return Staging::kBlocking;
+  if (staging == "overlapped") return Staging::kOverlapped;
+  if (staging == "on_device") return Staging::kOnDevice;
+  Raise(absl::InvalidArgumentError("staging is '" + staging + "', not 'blocking', 'overlapped' or 'on_device'"));
+}
+
 RankOptions RankOptionsOf(const nb::object& ranks) {
   if (ranks.is_none()) return {};
   const auto options = nb::cast<nb::dict>(ranks);
@@ -70,15 +78,6 @@ RankOptions RankOptionsOf(const nb::object& ranks) {
           .replicated = Option<std::vector<std::string>>(options, "replicated"),
           .vote_timeout = absl::Seconds(Option<double>(options, "vote_timeout")),
           .outcome_margin = absl::Seconds(Option<double>(options, "outcome_margin"))};
-}
-
-}  // namespace
-
-Staging StagingOf(const std::string& staging) {
-  if (staging == "blocking") return Staging::kBlocking;
-  if (staging == "overlapped") return Staging::kOverlapped;
-  if (staging == "on_device") return Staging::kOnDevice;
-  Raise(absl::InvalidArgumentError("staging is '" + staging + "', not 'blocking', 'overlapped' or 'on_device'"));
 }
 
 CheckpointerOptions OptionsOf(const nb::dict& options, std::shared_ptr<EventQueue> events) {

@@ -15,6 +15,8 @@ namespace tidemark::python {
 
 // Each raises InvalidArgumentError for a name that there is not, and what nanobind raises for a value of another type.
 Staging StagingOf(const std::string& staging);
+// None: a job of one process. The functions hold on to the ones of Python.
+RankOptions RankOptionsOf(const nanobind::object& ranks);
 // `events` is the observer.
 CheckpointerOptions OptionsOf(const nanobind::dict& options, std::shared_ptr<EventQueue> events);
 AverageOptions AverageOptionsOf(const nanobind::dict& options);

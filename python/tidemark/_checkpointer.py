@@ -217,6 +217,31 @@ class Checkpointer(StepRecords, SnapshotConsumers):
     def _watched(self, future: Future) -> Future:
         return future if self._notifier is None else self._notifier.add(future)
 
+    def compare_replicas(self, state: Any) -> None:
+        """With `ranks`: compares, bit for bit, the arrays that `Ranks.replicated` says are the same on all ranks, for a fault
+        of a machine or of the trainer can make them differ, and only one rank's are saved. Buffers and values are not compared.
+
+        All ranks call it alike, between two saves. It reads all of these arrays, and tells the other ranks 16 bytes; where they
+        differ, 16 bytes for each array. Without ranks it does nothing. On all ranks FailedPreconditionError: arrays differ, and
+        the message names the first of them, and the ranks that differ from most; or the ranks have other arrays.
+        InvalidArgumentError: no array is replicated. UnsupportedTypeError of a rank whose state has something that cannot be
+        stored, which is an InvalidArgumentError on the others.
+        """
+        self._require()
+        if self._of_ranks is None:
+            return
+        try:
+            self._gather(state)
+        except BaseException as error:
+            with contextlib.suppress(Error):
+                _native.refuse_to_compare(described(error), self._of_ranks)
+            raise
+        try:
+            _native.compare_replicas(self._state, self._of_ranks)
+        finally:
+            self._forget_arrays()
+            self._raise_interruptions()
+
     def _least_time_left(self, left: float) -> float:
         """For PreemptionGuard: in seconds, what the rank with the least time left has. All ranks call this alike."""
         if self._closed or self._of_ranks is None:

@@ -117,6 +117,31 @@ def test_replicas_that_differ_are_not_saved(store):
         assert all_ok(job.save(2, lambda rank, world_size: {"model": np.arange(3)})) == [2] * 2
 
 
+def test_replicas_are_compared(store):
+    """Not values, nor what each rank has of its own."""
+    states = [{"model": {"w": np.ones(4), "b": np.ones(2), "step": rank}, "mine": np.full(2, rank)} for rank in range(3)]
+    with Job(store, 3, replicated=["model.*"]) as job:
+        def compare(rank, checkpointer):
+            checkpointer.compare_replicas(states[rank])
+
+        all_ok(job.each(compare))
+        states[2]["model"]["b"][1] = 1.0000001
+        for error in job.each(compare):
+            assert isinstance(error, errors.FailedPreconditionError)
+            assert "1 of 2 replicated tensors" in str(error) and "model.b" in str(error) and "of rank 2 and" in str(error)
+        states[2]["model"]["b"][1] = 1.0
+        states[1]["model"]["other"] = object()
+        first, second, third = job.each(compare)
+        assert isinstance(second, errors.UnsupportedTypeError) and "model.other" in str(second)
+        assert "rank 1: UnsupportedTypeError: " in str(first) and str(first) == str(third)
+        del states[1]["model"]["other"]
+        assert all_ok(job.save(1, lambda rank, _: states[rank])) == [1] * 3
+    with pytest.raises(errors.FailedPreconditionError, match="closed"):
+        job.checkpointers[0].compare_replicas(states[0])
+    with tidemark.Checkpointer(store) as checkpointer:
+        checkpointer.compare_replicas(states[0])  # one process has nothing to compare
+
+
 def test_one_rank_is_as_none(store):
     def never(given):
         raise AssertionError("there is no other rank")
