@@ -8,31 +8,35 @@ or, with Lightning's ModelCheckpoint as it is:
 
     trainer = lightning.Trainer(plugins=[TidemarkCheckpointIO("run/ckpt")], callbacks=[ModelCheckpoint(...)])
 
-Both store what Lightning's own checkpoints have. The model's tensors are entries "model.NAME"; the rest is the entry
-"lightning" and the tensors beneath it. The process must be the only one that trains. Only tensors in host memory have
-been tried.
+Both store what Lightning's own checkpoints have. The model's tensors are entries "model.NAME", the states of the optimizers
+the entry "optimizers" and the tensors beneath it, and the rest is "lightning". With several processes (DDP) the callback saves
+on all of them. Only tensors in host memory have been tried.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
 import threading
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
 from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.strategies import DDPStrategy, Strategy
 
 from . import _dicts
 from ._checkpointer import Checkpointer
 from ._closing import close_after, close_or_give_up
 from ._evaluation import Evaluation, ModuleEvaluator
 from ._options import KeepBest, Retention
+from ._ranks import Ranks, agreeing, of_rank_0, ranks_of_job
 from ._reader import open as open_step
 from ._rng import rng
-from .errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from .errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
 
 __all__ = ["Evaluation", "TidemarkCheckpoint", "TidemarkCheckpointIO"]
 
@@ -172,10 +176,20 @@ class TidemarkCheckpointIO(CheckpointIO):
             raise self._failures.pop(0)
 
 
-def _load_step(path: str, store: str) -> dict[str, Any]:
-    """Of "tidemark:STEP@STORE"; without "@STORE": of `store`."""
+def _load_step(path: str, store: str, ranks: Ranks | None = None) -> dict[str, Any]:
+    """Of "tidemark:STEP@STORE"; without "@STORE": of `store`. All `ranks` call this, and load the step that rank 0 chooses."""
     step, _, other = path[len(_SCHEME):].partition("@")
-    return _dicts.load_checkpoint(other or store, step, _REST)
+    store = other or store
+    if ranks is None:
+        return _dicts.load_checkpoint(store, step, _REST)
+    step = of_rank_0(ranks, lambda: str(_number_of(store, step)))
+    with agreeing({"all_gather": ranks.all_gather, "world_size": ranks.world_size}):
+        return _dicts.load_checkpoint(store, int(step), _REST, ranks.rank)
+
+
+def _number_of(store: str, step: str) -> int:
+    with open_step(store, step) as opened:
+        return opened.info.step
 
 
 def _write(path: str, text: str) -> None:
@@ -221,10 +235,20 @@ class TidemarkCheckpoint(Checkpoint):
 
     A save returns when the state is copied. What fails later is raised by a later save, or at the end of the fit. The
     checkpoint has the generators of random numbers too; they are put back when the training begins.
+
+    Several processes (DDP) save each step together. What is the same in all of them is written once: the parameters and the
+    states of the optimizers. Everything else is rank 0's, but each rank has its own generators. So are the metrics, and the
+    evaluation, which runs there alone. Another number of processes may resume; one that the step has no generators of keeps
+    those that it has. `ranks`: None: the ranks of torch.distributed; else a Ranks, or a function that returns one when the
+    process group is there: `lambda: Ranks.of_torch(vote_timeout=60)`. Its `replicated` is not used.
+
+    UnimplementedError, by a fit or another run: the strategy saves in a way of its own, as FSDP and DeepSpeed do.
+    InvalidArgumentError: `ranks` are not those of the Trainer. AbortedError: another rank could not load or save.
     """
 
     def __init__(self, store: str | os.PathLike[str], *, monitor: str = "", mode: str = "min", save_top_k: int = 1,
-                 every_n_train_steps: int = 0, evaluation: Evaluation | None = None, **options: Any) -> None:
+                 every_n_train_steps: int = 0, evaluation: Evaluation | None = None,
+                 ranks: Ranks | Callable[[], Ranks] | None = None, **options: Any) -> None:
         if mode not in ("min", "max"):
             raise InvalidArgumentError(f"mode is '{mode}', not 'min' or 'max'")
         best = [KeepBest(monitor, {"min": "lowest", "max": "highest"}[mode], save_top_k)] if monitor else []
@@ -235,6 +259,9 @@ class TidemarkCheckpoint(Checkpoint):
         self._options = options
         self._every_n_train_steps = every_n_train_steps
         self._evaluation = evaluation
+        self._given_ranks = ranks
+        self._ranks: Ranks | None = None  # of the run that goes on
+        self._shared: tuple[str, ...] = ()
         self._monitor = monitor
         self._checkpointer: Checkpointer | None = None
         self._evaluator: ModuleEvaluator | None = None
@@ -260,16 +287,17 @@ class TidemarkCheckpoint(Checkpoint):
         return self._evaluator.left_out() if self._evaluator else []
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        if trainer.world_size > 1:
-            raise InvalidArgumentError(f"TidemarkCheckpoint works in one process, and {trainer.world_size} train")
+        self._ranks = _ranks_of(trainer, self._given_ranks)
         before = trainer.strategy.checkpoint_io
-        if not isinstance(before, (_StepPaths, TidemarkCheckpointIO)):
-            trainer.strategy.checkpoint_io = _StepPaths(before)
+        trainer.strategy.checkpoint_io = _StepPaths(before._inner if isinstance(before, _StepPaths) else before, self._ranks)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        self._checkpointer = Checkpointer(self.store, **self._options)
+        if self._ranks is not None:
+            self._shared = _shared(trainer)
+            self._ranks = dataclasses.replace(self._ranks, replicated=[f"{part}*" for part in self._shared])
+        self._checkpointer = Checkpointer(self.store, ranks=self._ranks, **self._options)
         self._saved_step = trainer.global_step
-        if self._evaluation:
+        if self._evaluation and self._rank == 0:
             self._evaluator = ModuleEvaluator(self._checkpointer, self._evaluation, _without_trainer(pl_module))
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -294,14 +322,29 @@ class TidemarkCheckpoint(Checkpoint):
         if self._checkpointer is None or step == self._saved_step:
             return
         self._saved_step = step
+        # On all ranks, for both may tell other ranks something.
         checkpoint = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
-        self._checkpointer.save(step, _dicts.state_of(checkpoint, _REST), metrics=metrics, overwrite=True)
+        state = _dicts.state_of(checkpoint, _REST, {name for name, _ in trainer.lightning_module.named_parameters()})
+        if self._rank > 0:
+            state = {name: part for name, part in state.items() if name in self._shared}
+            state[f"rng.{self._rank}"] = rng()
+        self._checkpointer.save(step, state, metrics=metrics, overwrite=True)
         if self._evaluator:
             self._evaluator.note(step)
 
+    @property
+    def _rank(self) -> int:
+        return 0 if self._ranks is None else self._ranks.rank
+
     def state_dict(self) -> dict[str, Any]:
         return {"rng": rng().state_dict()}
+
+    def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        own = checkpoint.pop(_dicts.GENERATORS, None)
+        state = checkpoint.get("callbacks", {}).get(self.state_key)
+        if state is not None and self._rank > 0:
+            state["rng"] = own  # in place of rank 0's
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._generators = state_dict["rng"]
@@ -320,15 +363,17 @@ class TidemarkCheckpoint(Checkpoint):
 class _StepPaths(CheckpointIO):
     """Loads "tidemark:STEP@STORE", and leaves every other path to the CheckpointIO that was there before."""
 
-    def __init__(self, inner: CheckpointIO) -> None:
+    def __init__(self, inner: CheckpointIO, ranks: Ranks | None) -> None:
         self._inner = inner
+        self._ranks = ranks
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
         self._inner.save_checkpoint(checkpoint, path, storage_options)
 
     def load_checkpoint(self, path: Any, map_location: Any | None = None, weights_only: bool | None = None) -> dict[str, Any]:
         if str(path).startswith(_SCHEME):
-            return _load_step(str(path), "")
+            store = self._inner._store if isinstance(self._inner, TidemarkCheckpointIO) else ""
+            return _load_step(str(path), store, self._ranks)
         checkpoint: dict[str, Any] = self._inner.load_checkpoint(path, map_location=map_location, weights_only=weights_only)
         return checkpoint
 
@@ -337,6 +382,31 @@ class _StepPaths(CheckpointIO):
 
     def teardown(self) -> None:
         self._inner.teardown()
+
+
+def _ranks_of(trainer: Any, given: Ranks | Callable[[], Ranks] | None) -> Ranks | None:
+    """Those of the Trainer's processes; None: it has one."""
+    strategy = trainer.strategy
+    if trainer.world_size > 1 and type(strategy).save_checkpoint is not Strategy.save_checkpoint:
+        raise UnimplementedError(f"TidemarkCheckpoint does not save with several processes of a {type(strategy).__name__}, whose "
+                                 f"checkpoints are not rank 0's alone. It does with DDP")
+    if trainer.world_size == 1 and given is None:
+        return None
+    ranks = ranks_of_job(given)
+    found = (0, 1) if ranks is None else (ranks.rank, ranks.world_size)
+    if found != (trainer.global_rank, trainer.world_size):
+        raise InvalidArgumentError(f"ranks say that this is rank {found[0]} of {found[1]}, and for the Trainer it is rank "
+                                   f"{trainer.global_rank} of {trainer.world_size}")
+    return ranks
+
+
+def _shared(trainer: Any) -> tuple[str, ...]:
+    """The parts of the state that are the same on all ranks. Rank 0 alone saves the others, as it does for Lightning."""
+    if not isinstance(trainer.strategy, DDPStrategy) or getattr(trainer.strategy, "_model_averager", None) is not None:
+        return ()  # post-local SGD: models differ until they are averaged
+    # One that shards its state gathers it on rank 0 (ZeroRedundancyOptimizer).
+    sharded = any(hasattr(optimizer, "consolidate_state_dict") for optimizer in trainer.optimizers)
+    return ("model",) if sharded else ("model", _dicts.OPTIMIZERS)
 
 
 def _without_trainer(module: Any) -> Any:
