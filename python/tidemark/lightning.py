@@ -10,20 +10,23 @@ or, with Lightning's ModelCheckpoint as it is:
 
 Both store what Lightning's own checkpoints have. The model's tensors are entries "model.NAME", the states of the optimizers
 the entry "optimizers" and the tensors beneath it, and the rest is "lightning". With several processes (DDP) the callback saves
-on all of them. Only tensors in host memory have been tried.
+on all of them, and TidemarkCheckpointIO on rank 0. Only tensors in host memory have been tried.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
 import os
 import threading
+import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch.distributed as distributed
 from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.strategies import DDPStrategy, Strategy
@@ -36,7 +39,8 @@ from ._options import KeepBest, Retention
 from ._ranks import Ranks, agreeing, of_rank_0, ranks_of_job
 from ._reader import open as open_step
 from ._rng import rng
-from .errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
+from .errors import (
+    DeadlineExceededError, FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError)
 
 __all__ = ["Evaluation", "TidemarkCheckpoint", "TidemarkCheckpointIO"]
 
@@ -54,9 +58,16 @@ class TidemarkCheckpointIO(CheckpointIO):
 
     Lightning's AsyncCheckpointIO saves on a thread of its own and passes no `teardown` on. Therefore a save on another
     thread than the main one returns when it is committed, and the store is closed after each call from then on.
+
+    With several processes (DDP) rank 0 saves and removes, as Lightning has it, and all of them load. Another rank waits
+    for a save of rank 0 that is not committed yet. A strategy that writes sharded checkpoints does not call this class.
+    InvalidArgumentError: `options` have `ranks`, which would wait for the other ranks.
     """
 
     def __init__(self, store: str | os.PathLike[str], **options: Any) -> None:
+        if "ranks" in options:
+            raise InvalidArgumentError("TidemarkCheckpointIO takes no ranks: with several processes rank 0 alone saves. "
+                                       "TidemarkCheckpoint saves on all of them")
         self._store = os.path.abspath(store)
         self._options = options
         self._lock = threading.RLock()
@@ -74,7 +85,7 @@ class TidemarkCheckpointIO(CheckpointIO):
             raise TypeError("TidemarkCheckpointIO takes no storage_options")
         path = os.path.abspath(path)
         os.makedirs(os.path.dirname(path), exist_ok=True)  # ModelCheckpoint may link to the file before it is there
-        with self._lock:
+        with self._lock, _announced(path) as announcement:
             self._raise_failure()
             checkpointer = self._opened()
             global_step = checkpoint.get("global_step", 0)
@@ -85,12 +96,13 @@ class TidemarkCheckpointIO(CheckpointIO):
                 {"global_step": global_step, "save": reference["save"]}))
             self._next_step = step + 1
             done = self._pending[path] = threading.Event()
-        save.committed.add_done_callback(functools.partial(self._committed, path, reference, done))
+        save.committed.add_done_callback(functools.partial(self._committed, path, reference, done, announcement))
         if threading.current_thread() is not threading.main_thread():
             self._closes = True
             self.teardown()
 
-    def _committed(self, path: str, reference: dict[str, Any], done: threading.Event, future: Any) -> None:
+    def _committed(self, path: str, reference: dict[str, Any], done: threading.Event, announcement: _Announcement,
+                   future: Any) -> None:
         try:
             error = future.exception()
             if error is not None:
@@ -101,13 +113,15 @@ class TidemarkCheckpointIO(CheckpointIO):
                 self._failures.append(error)
         finally:
             done.set()
+            announcement.end()
 
     def load_checkpoint(self, path: str | os.PathLike[str], map_location: Any | None = None,
                         weights_only: bool | None = None) -> dict[str, Any]:
         """The checkpoint, in host memory; `weights_only` changes nothing, since nothing that is read can run.
 
         `path` may also be "tidemark:" and a step: "tidemark:latest", "tidemark:40".
-        NotFoundError: the step is gone. InvalidArgumentError: the file is no reference to a step.
+        NotFoundError: the step is gone. InvalidArgumentError: the file is no reference to a step. DeadlineExceededError: rank
+        0 has not committed it after `close_timeout` seconds.
         """
         if map_location is not None and str(map_location) != "cpu":
             raise InvalidArgumentError(f"map_location is {map_location!r}: checkpoints are loaded into host memory")
@@ -170,10 +184,54 @@ class TidemarkCheckpointIO(CheckpointIO):
         event = self._pending.get(path)
         while event is not None and not event.wait(0.1):  # in slices, so that Ctrl-C ends it
             pass
+        if event is None:
+            _Announcement(path).wait(float(self._options.get("close_timeout", 1800.0)))
 
     def _raise_failure(self) -> None:
         if self._failures:
             raise self._failures.pop(0)
+
+
+class _Announcement:
+    """What rank 0 tells the others of a save at a path, by the key-value store of torch.distributed: whether it is still going
+    on. In one process it does nothing."""
+
+    def __init__(self, path: str) -> None:
+        self._keys = self._rank = None
+        self._key = f"tidemark:{path}"
+        if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+            self._keys, self._rank = distributed.distributed_c10d._get_default_store(), distributed.get_rank()
+
+    def begin(self) -> None:
+        if self._keys is not None:
+            self._keys.set(self._key, "saving")
+
+    def end(self) -> None:
+        if self._keys is not None:
+            with contextlib.suppress(Exception):  # the job has ended, and no rank waits
+                self._keys.set(self._key, "ended")
+
+    def wait(self, seconds: float) -> None:
+        """On another rank than 0: until the save there has ended, if one was begun."""
+        if self._keys is None or self._rank == 0 or not self._keys.check([self._key]):
+            return
+        deadline = time.monotonic() + seconds
+        while self._keys.get(self._key) == b"saving":
+            if time.monotonic() >= deadline:
+                raise DeadlineExceededError(f"rank 0 has not committed {self._key.partition(':')[2]} after {seconds:g} seconds")
+            time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def _announced(path: str) -> Iterator[_Announcement]:
+    """For the beginning of a save: it ends here if it fails."""
+    announcement = _Announcement(path)
+    announcement.begin()
+    try:
+        yield announcement
+    except BaseException:
+        announcement.end()
+        raise
 
 
 def _load_step(path: str, store: str, ranks: Ranks | None = None) -> dict[str, Any]:
@@ -213,6 +271,9 @@ def _sync(file: int) -> None:
 
 
 def _read(path: str) -> dict[str, Any]:
+    if os.path.isdir(path):
+        raise InvalidArgumentError(f"{path} is a folder: TidemarkCheckpointIO has not written it. A strategy that writes sharded "
+                                   f"checkpoints does so itself")
     with open(path, "rb") as file:
         text = file.read(4096)
     try:

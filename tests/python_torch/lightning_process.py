@@ -17,10 +17,12 @@ import lightning  # noqa: E402
 import rank_jobs  # noqa: E402
 import tidemark  # noqa: E402
 import torch  # noqa: E402
+import torch.distributed as distributed  # noqa: E402
+from lightning.pytorch.callbacks import ModelCheckpoint  # noqa: E402
 from lightning.pytorch.demos.boring_classes import BoringModel  # noqa: E402
 from lightning.pytorch.strategies import DDPStrategy  # noqa: E402
 from tidemark import _dicts  # noqa: E402
-from tidemark.lightning import Evaluation, TidemarkCheckpoint  # noqa: E402
+from tidemark.lightning import Evaluation, TidemarkCheckpoint, TidemarkCheckpointIO, _Announcement  # noqa: E402
 from torch.distributed.optim import ZeroRedundancyOptimizer  # noqa: E402
 
 EPOCHS = 4  # of three batches each
@@ -172,9 +174,54 @@ def given(folder):
     return [callback._ranks.vote_timeout, list(callback._ranks.replicated), len(made)]
 
 
+class WithIO(TidemarkCheckpointIO):
+    """Rank 0 commits the step "early.ckpt" when rank 1 is about to read its file."""
+
+    def _wait(self, path):
+        distributed.distributed_c10d._get_default_store().set(f"{distributed.get_rank()} waits for {path}", "")
+        super()._wait(path)
+
+    def _committed(self, path, *arguments):
+        if path.endswith("early.ckpt"):
+            distributed.distributed_c10d._get_default_store().wait([f"1 waits for {path}"])
+        super()._committed(path, *arguments)
+
+
+class Early(lightning.Callback):
+    """Saves in the middle of a training, and loads that at once."""
+
+    def on_train_batch_end(self, trainer, *_):
+        if trainer.global_step == 4:
+            path = os.path.join(trainer.default_root_dir, "early.ckpt")
+            trainer.save_checkpoint(path)
+            self.loaded = trainer.strategy.load_checkpoint(path)["global_step"]
+
+
+def with_io(folder, rank):
+    """With Lightning's own callback."""
+    early = Early()
+    model, trainer = fit(folder, [ModelCheckpoint(folder / "files", save_last=True), early], 2, plugins=[
+        WithIO(folder / "io")])
+    found = {"trained": digest(model)[:2], "early": early.loaded}
+    io = WithIO(folder / "io", close_timeout=0.1)
+    model, trainer = fit(folder, [ModelCheckpoint(folder / "files")], 2, str(folder / "files" / "last.ckpt"), plugins=[io])
+    found |= {"loaded": digest(model)[:2], "step": trainer.global_step, "saves": io._checkpointer is not None,
+              "ranks": error_of(WithIO, folder / "io", ranks=None)}
+    (folder / "sharded.ckpt").mkdir(exist_ok=True)
+    found["folder"] = error_of(io.remove_checkpoint, folder / "sharded.ckpt")
+    if rank == 0:
+        found["unstorable"] = error_of(io.save_checkpoint, {"net": torch.nn.Linear(1, 1)}, folder / "none.ckpt")
+        _Announcement(str(folder / "never.ckpt")).begin()
+    distributed.barrier()
+    found["none"] = error_of(io.load_checkpoint, folder / "none.ckpt")
+    found["never"] = error_of(io.load_checkpoint, folder / "never.ckpt")
+    io.teardown()
+    return found
+
+
 class Unstorable(lightning.Callback):
     def state_dict(self):
-        return {"net": torch.nn.Linear(1, 1)} if torch.distributed.get_rank() == 0 else {"net": 1}
+        return {"net": torch.nn.Linear(1, 1)} if distributed.get_rank() == 0 else {"net": 1}
 
 
 def failing(folder):
@@ -205,12 +252,13 @@ def killed(folder):
 
 def main(meeting, rank, world_size, folder):
     rank, world_size, folder = int(rank), int(world_size), pathlib.Path(folder)
-    torch.distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world_size,
+    distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world_size,
                                          timeout=datetime.timedelta(seconds=rank_jobs.DEADLINE))
     # For Lightning these processes are torchrun's.
     os.environ |= {"LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size), "NODE_RANK": "0"}
     found = {**resumed(folder), "single": begun(folder, "single"), "zero": sharded_optimizer(folder),
-             "refused": refused(folder, rank), "given": given(folder), "killed": killed(folder), "failing": failing(folder)}
+             "refused": refused(folder, rank), "given": given(folder), "io": with_io(folder, rank), "killed": killed(folder),
+             "failing": failing(folder)}
     print(json.dumps(found))
 
 

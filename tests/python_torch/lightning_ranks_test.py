@@ -102,6 +102,28 @@ def test_a_function_gives_the_ranks(job):
     assert [rank["given"] for rank in found] == [[77.0, ["model*", "optimizers*"], 1]] * 2
 
 
+def test_the_io_saves_on_rank_0_and_loads_on_all_ranks(job):
+    folder, _, found = job
+    for rank in found:
+        assert rank["io"]["loaded"] == rank["io"]["trained"] == found[0]["io"]["trained"]
+        assert rank["io"]["step"] == 6 and not rank["io"]["saves"]
+        assert rank["io"]["early"] == 4  # also on rank 1, which came to it before the step was committed
+    assert max(committed(folder / "io")) == 7  # the last checkpoint is a second save of step 6
+
+
+def test_what_the_io_cannot_do_is_an_error_on_each_rank(job):
+    _, _, found = job
+    for rank in (0, 1):
+        of_rank = found[rank]["io"]
+        assert of_rank["ranks"].startswith("InvalidArgumentError: TidemarkCheckpointIO takes no ranks")
+        assert "sharded.ckpt is a folder: TidemarkCheckpointIO has not written it" in of_rank["folder"]
+        assert of_rank["none"].startswith("FileNotFoundError")  # after a save of rank 0 that could not begin
+    assert found[0]["io"]["unstorable"].startswith("UnsupportedTypeError")
+    assert found[0]["io"]["never"].startswith("FileNotFoundError")
+    assert "rank 0 has not committed" in found[1]["io"]["never"] and "after 0.1 seconds" in found[1]["io"]["never"]
+    assert found[1]["io"]["never"].startswith("DeadlineExceededError")
+
+
 def test_a_rank_that_cannot_save_ends_the_others(job):
     folder, _, found = job
     assert found[0]["failing"][0].startswith("UnsupportedTypeError: 'lightning.callbacks.Unstorable.net'")
