@@ -153,7 +153,7 @@ class Checkpointer(StepRecords, SnapshotConsumers):
         number, the others wait for their deadline.
         """
         native = self._require()
-        with self._telling_ranks(native, lambda why: self._refuse_save(step, why)):
+        with self._making(step):
             self._gather(state)
             handle = native.save(step, self._state, metrics or {}, user_metadata, overwrite, staging)
         return self._handle_of(handle)
@@ -170,6 +170,10 @@ class Checkpointer(StepRecords, SnapshotConsumers):
                 refuse(described(error))
                 self._raise_interruptions()
             raise
+
+    def _making(self, step: int) -> contextlib.AbstractContextManager[None]:
+        """For what makes the state of a save: if it raises, the other ranks are told, which save this step too."""
+        return self._telling_ranks(self._require(), lambda why: self._refuse_save(step, why))
 
     def _refuse_save(self, step: int, why: str) -> None:
         with contextlib.suppress(TypeError):  # the step is no number, and the others wait for their deadline

@@ -383,13 +383,14 @@ class TidemarkCheckpoint(Checkpoint):
         if self._checkpointer is None or step == self._saved_step:
             return
         self._saved_step = step
-        # On all ranks, for both may tell other ranks something.
-        checkpoint = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
-        metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
-        state = _dicts.state_of(checkpoint, _REST, {name for name, _ in trainer.lightning_module.named_parameters()})
-        if self._rank > 0:
-            state = {name: part for name, part in state.items() if name in self._shared}
-            state[f"rng.{self._rank}"] = rng()
+        with self._checkpointer._making(step):
+            # On all ranks, for both may tell other ranks something.
+            checkpoint = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+            metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+            state = _dicts.state_of(checkpoint, _REST, {name for name, _ in trainer.lightning_module.named_parameters()})
+            if self._rank > 0:
+                state = {name: part for name, part in state.items() if name in self._shared}
+                state[f"rng.{self._rank}"] = rng()
         self._checkpointer.save(step, state, metrics=metrics, overwrite=True)
         if self._evaluator:
             self._evaluator.note(step)
@@ -466,8 +467,8 @@ def _shared(trainer: Any) -> tuple[str, ...]:
     if not isinstance(trainer.strategy, DDPStrategy) or getattr(trainer.strategy, "_model_averager", None) is not None:
         return ()  # post-local SGD: models differ until they are averaged
     # One that shards its state gathers it on rank 0 (ZeroRedundancyOptimizer).
-    sharded = any(hasattr(optimizer, "consolidate_state_dict") for optimizer in trainer.optimizers)
-    return ("model",) if sharded else ("model", _dicts.OPTIMIZERS)
+    whole = trainer.optimizers and not any(hasattr(optimizer, "consolidate_state_dict") for optimizer in trainer.optimizers)
+    return ("model", _dicts.OPTIMIZERS) if whole else ("model",)
 
 
 def _without_trainer(module: Any) -> Any:

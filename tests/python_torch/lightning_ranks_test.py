@@ -127,7 +127,7 @@ def test_what_the_io_cannot_do_is_an_error_on_each_rank(job):
 def test_a_rank_that_cannot_save_ends_the_others(job):
     folder, _, found = job
     assert found[0]["failing"][0].startswith("UnsupportedTypeError: 'lightning.callbacks.Unstorable.net'")
-    assert "Connection closed by peer" in found[1]["failing"][0]  # of DDP
+    assert found[1]["failing"][0].startswith("RuntimeError") and "gloo" in found[1]["failing"][0]  # of DDP
     assert any("UnsupportedTypeError: 'lightning.callbacks.Unstorable.net'" in line for line in found[1]["failing"][1:])
     assert committed(folder / "failing") == {}
 
