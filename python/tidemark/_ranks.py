@@ -116,9 +116,9 @@ _ENDED, _FAILED = b"tidemark: the values are set", b"tidemark: the values are no
 
 
 @contextlib.contextmanager
-def agreeing(ranks: dict[str, Any] | None) -> Iterator[None]:
-    """For what each rank does behind the library's part of a restore: an error of one rank is AbortedError on the others.
-    `ranks`: what `options_of_ranks` returned."""
+def agreeing(ranks: dict[str, Any] | None, what: str = "take the step") -> Iterator[None]:
+    """For what each rank does by itself, such as behind the library's part of a restore: an error of one rank is AbortedError
+    on the others. `ranks`: what `options_of_ranks` returned. `what` the ranks do, for the message."""
     if ranks is None:
         yield
         return
@@ -130,9 +130,9 @@ def agreeing(ranks: dict[str, Any] | None) -> Iterator[None]:
     told = _told(ranks["all_gather"], ranks["world_size"], _ENDED if own is None else _FAILED + described(own).encode(), own)
     for rank, text in enumerate(told):
         if text.startswith(_FAILED):
-            raise AbortedError(f"rank {rank} could not take the step: {text[len(_FAILED):].decode(errors='replace')}")
+            raise AbortedError(f"rank {rank} could not {what}: {text[len(_FAILED):].decode(errors='replace')}")
         if text != _ENDED:
-            raise FailedPreconditionError(f"rank {rank} is in another call than this one, which is at the end of a restore")
+            raise FailedPreconditionError(f"rank {rank} is in another call than this one, in which all ranks {what}")
 
 
 def _told(all_gather: AllGather, world_size: int, message: bytes, own: BaseException | None) -> list[bytes]:
@@ -169,9 +169,14 @@ def ranks_of_job(given: Ranks | Callable[[], Ranks] | None) -> Ranks | None:
 _DONE = b"tidemark: of rank 0: "
 
 
-def of_rank_0(ranks: Ranks | None, function: Callable[[], str]) -> str:
+def together(ranks: Ranks | None, what: str) -> contextlib.AbstractContextManager[None]:
+    """`agreeing`, for a caller that has no native options."""
+    return agreeing(None if ranks is None else {"all_gather": ranks.all_gather, "world_size": ranks.world_size}, what)
+
+
+def of_rank_0(ranks: Ranks | None, function: Callable[[], str], what: str = "choose the step") -> str:
     """What `function` returns on rank 0, on all ranks, which call this alike. It runs on rank 0 alone; what it raises is
-    an AbortedError on the others."""
+    an AbortedError on the others. `what` it does, for the message."""
     if ranks is None:
         return function()
     own: BaseException | None = None
@@ -183,9 +188,9 @@ def of_rank_0(ranks: Ranks | None, function: Callable[[], str]) -> str:
             own, message = error, _FAILED + described(error).encode()
     told = _told(ranks.all_gather, ranks.world_size, message, own)[0]
     if told.startswith(_FAILED):
-        raise AbortedError(f"rank 0 could not choose the step: {told[len(_FAILED):].decode(errors='replace')}")
+        raise AbortedError(f"rank 0 could not {what}: {told[len(_FAILED):].decode(errors='replace')}")
     if not told.startswith(_DONE):
-        raise FailedPreconditionError("rank 0 is in another call than this one, which asks it for a step")
+        raise FailedPreconditionError(f"rank 0 is in another call than this one, in which it is to {what}")
     return told[len(_DONE):].decode()
 
 

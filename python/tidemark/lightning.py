@@ -36,7 +36,7 @@ from ._checkpointer import Checkpointer
 from ._closing import close_after, close_or_give_up
 from ._evaluation import Evaluation, ModuleEvaluator
 from ._options import KeepBest, Retention
-from ._ranks import Ranks, agreeing, of_rank_0, ranks_of_job
+from ._ranks import Ranks, of_rank_0, ranks_of_job, together
 from ._reader import open as open_step
 from ._rng import rng
 from .errors import (
@@ -241,7 +241,7 @@ def _load_step(path: str, store: str, ranks: Ranks | None = None) -> dict[str, A
     if ranks is None:
         return _dicts.load_checkpoint(store, step, _REST)
     step = of_rank_0(ranks, lambda: str(_number_of(store, step)))
-    with agreeing({"all_gather": ranks.all_gather, "world_size": ranks.world_size}):
+    with together(ranks, "load the step"):
         return _dicts.load_checkpoint(store, int(step), _REST, ranks.rank)
 
 

@@ -93,7 +93,7 @@ def test_what_cannot_be_done_is_refused_on_all_ranks(job):
                                     f"{rank} of 2")
     assert of_0["no_step"].startswith("NotFoundError: step 77 is not in")
     assert of_1["no_step"].startswith("AbortedError: rank 0 could not choose the step: NotFoundError: step 77")
-    assert of_0["load"] == "AbortedError: rank 1 could not take the step: ZeroDivisionError: division by zero"
+    assert of_0["load"] == "AbortedError: rank 1 could not load the step: ZeroDivisionError: division by zero"
     assert of_1["load"] == "ZeroDivisionError: division by zero"
 
 
