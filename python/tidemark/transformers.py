@@ -25,7 +25,6 @@ from typing import Any
 import transformers
 from transformers.trainer_callback import ExportableState
 
-from . import _dicts
 from ._checkpointer import Checkpointer
 from ._closing import close_after, close_or_give_up
 from ._evaluation import Evaluation, ModuleEvaluator

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tidemark
 from rank_jobs import DEADLINE, ThreadGather, all_ok, on_each_rank
-from tidemark import errors
+from tidemark import _ranks, errors
 
 STEPS = 12
 
@@ -142,3 +142,18 @@ def test_what_cannot_be_kept_in_step_is_refused(tmp_path):
         tidemark.AsyncTrainer(tmp_path, {}, print, ranks=ranks, when_full="skip")
     with pytest.raises(errors.InvalidArgumentError, match="ranks.all_gather is a NoneType"):
         tidemark.AsyncTrainer(tmp_path, {}, print, ranks=tidemark.Ranks(0, 2, None))
+
+
+def test_what_rank_0_decides_is_an_error_if_it_is_not_told():
+    def raising(given):
+        raise ValueError("the network is gone")
+
+    for all_gather, error, message in (
+            (lambda given: [b"", given], errors.FailedPreconditionError, "rank 0 is in another call .* it is to choose the step"),
+            (lambda given: [given], errors.InvalidArgumentError, "not a sequence of 2 byte strings"),
+            (raising, errors.InternalError, "all_gather raised ValueError: the network is gone")):
+        with pytest.raises(error, match=message):
+            _ranks.of_rank_0(tidemark.Ranks(1, 2, all_gather), lambda: pytest.fail("rank 1 decides nothing"))
+    with pytest.raises(errors.FailedPreconditionError, match="rank 0 is in another call .* all ranks end the run"):
+        with _ranks.together(tidemark.Ranks(1, 2, lambda given: [b"", given]), "end the run"):
+            pass

@@ -23,6 +23,7 @@ from lightning.pytorch.demos.boring_classes import BoringModel  # noqa: E402
 from lightning.pytorch.strategies import DDPStrategy  # noqa: E402
 from tidemark import _dicts  # noqa: E402
 from tidemark.lightning import Evaluation, TidemarkCheckpoint, TidemarkCheckpointIO, _Announcement  # noqa: E402
+from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import PostLocalSGDState  # noqa: E402
 from torch.distributed.optim import ZeroRedundancyOptimizer  # noqa: E402
 
 EPOCHS = 4  # of three batches each
@@ -161,6 +162,14 @@ def refused(folder, rank):
     return found
 
 
+def averaged(folder):
+    """With models that differ from rank to rank until they are averaged."""
+    state = PostLocalSGDState(process_group=None, subgroup=None, start_localSGD_iter=1)
+    callback = TidemarkCheckpoint(folder / "averaged")
+    model, _ = fit(folder, [callback], 1, strategy=DDPStrategy(ddp_comm_state=state, model_averaging_period=5))
+    return [list(callback._ranks.replicated), digest(model)[0]]
+
+
 def given(folder):
     """A function that is asked when the process group is there."""
     made = []
@@ -257,8 +266,8 @@ def main(meeting, rank, world_size, folder):
     # For Lightning these processes are torchrun's.
     os.environ |= {"LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size), "NODE_RANK": "0"}
     found = {**resumed(folder), "single": begun(folder, "single"), "zero": sharded_optimizer(folder),
-             "refused": refused(folder, rank), "given": given(folder), "io": with_io(folder, rank), "killed": killed(folder),
-             "failing": failing(folder)}
+             "averaged": averaged(folder), "refused": refused(folder, rank), "given": given(folder),
+             "io": with_io(folder, rank), "killed": killed(folder), "failing": failing(folder)}
     print(json.dumps(found))
 
 

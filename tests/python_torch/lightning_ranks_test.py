@@ -81,6 +81,14 @@ def test_an_optimizer_that_shards_its_state_is_resumed(job):
         assert rank["zero"][0] == rank["zero"][1]
 
 
+def test_models_that_differ_until_they_are_averaged_are_those_of_rank_0(job):
+    folder, _, found = job
+    assert [rank["averaged"][0] for rank in found] == [[], []]
+    with tidemark.open(folder / "averaged", framework="pt") as step:
+        weights = torch.cat([step.get_tensor("model.layer.1.weight").flatten(), step.get_tensor("model.layer.1.bias")])
+    assert weights.sum().item().hex() == found[0]["averaged"][1]
+
+
 def test_what_cannot_be_done_is_refused_on_all_ranks(job):
     _, _, found = job
     of_0, of_1 = (rank["refused"] for rank in found)
