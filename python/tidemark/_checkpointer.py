@@ -22,7 +22,8 @@ from ._observer import CheckpointObserver, logger
 from ._options import (
     Retention, SaveQuestion, Tuning, left_out_by, mismatch, options_of, raise_interruption, restore_options, save_rule)
 from ._progress import Progress, progress_function
-from ._ranks import Ranks, agreeing, described, options_of_ranks, ranks_or_none
+from ._rank_calls import RankCalls
+from ._ranks import Ranks, agreeing, options_of_ranks, ranks_or_none
 from ._records import StepRecords
 from ._statistics import Statistics, statistics
 from ._step_info import RestoreReport, StepInfo, step_info
@@ -33,7 +34,7 @@ from .errors import (
 T = TypeVar("T")
 
 
-class Checkpointer(StepRecords, SnapshotConsumers):
+class Checkpointer(StepRecords, SnapshotConsumers, RankCalls):
     """Opens or creates the store at `path` and takes its lock. A context manager: leaving it closes.
 
     Every option has the name, the default and the range of the C++ library's CheckpointerOptions; times are in seconds.
@@ -153,27 +154,10 @@ class Checkpointer(StepRecords, SnapshotConsumers):
         number, the others wait for their deadline.
         """
         native = self._require()
-        with self._telling_ranks(native, lambda why: self._refuse_save(step, why)):
+        with self._making(step):
             self._gather(state)
             handle = native.save(step, self._state, metrics or {}, user_metadata, overwrite, staging)
         return self._handle_of(handle)
-
-    @contextlib.contextmanager
-    def _telling_ranks(self, native: _native.Checkpointer, refuse: Callable[[str], None]) -> Iterator[None]:
-        """Of a save or restore that did not get as far as the library, the other ranks are told why: they need not wait for
-        this one."""
-        begun = native.begun
-        try:
-            yield
-        except BaseException as error:
-            if self._of_ranks is not None and native.begun == begun:
-                refuse(described(error))
-                self._raise_interruptions()
-            raise
-
-    def _refuse_save(self, step: int, why: str) -> None:
-        with contextlib.suppress(TypeError):  # the step is no number, and the others wait for their deadline
-            self._native.refuse_save(step, why)
 
     def evaluate(self, step: int, state: Any, *, metrics: dict[str, float] | None = None, user_metadata: str = "{}",
                  staging: str | None = None) -> SaveHandle:
@@ -216,39 +200,6 @@ class Checkpointer(StepRecords, SnapshotConsumers):
 
     def _watched(self, future: Future) -> Future:
         return future if self._notifier is None else self._notifier.add(future)
-
-    def compare_replicas(self, state: Any) -> None:
-        """With `ranks`: compares, bit for bit, the arrays that `Ranks.replicated` says are the same on all ranks, for a fault
-        of a machine or of the trainer can make them differ, and only one rank's are saved. Buffers and values are not compared.
-
-        All ranks call it alike, between two saves. It reads all of these arrays, and tells the other ranks 16 bytes; where they
-        differ, 16 bytes for each array. Without ranks it does nothing. On all ranks FailedPreconditionError: arrays differ, and
-        the message names the first of them, and the ranks that differ from most; or the ranks have other arrays.
-        InvalidArgumentError: no array is replicated. UnsupportedTypeError of a rank whose state has something that cannot be
-        stored, which is an InvalidArgumentError on the others.
-        """
-        self._require()
-        if self._of_ranks is None:
-            return
-        try:
-            self._gather(state)
-        except BaseException as error:
-            with contextlib.suppress(Error):
-                _native.refuse_to_compare(described(error), self._of_ranks)
-            raise
-        try:
-            _native.compare_replicas(self._state, self._of_ranks)
-        finally:
-            self._forget_arrays()
-            self._raise_interruptions()
-
-    def _least_time_left(self, left: float) -> float:
-        """For PreemptionGuard: in seconds, what the rank with the least time left has. All ranks call this alike."""
-        if self._closed or self._of_ranks is None:
-            return left
-        least = self._require().least_time_left(left)
-        self._raise_interruptions()
-        return least
 
     def _save_and_close(self, step: int, state: Any, metrics: dict[str, float], user_metadata: str, overwrite: bool,
                         grace: float, left: float) -> tuple[Error | None, Error | None, str]:

@@ -116,9 +116,9 @@ _ENDED, _FAILED = b"tidemark: the values are set", b"tidemark: the values are no
 
 
 @contextlib.contextmanager
-def agreeing(ranks: dict[str, Any] | None) -> Iterator[None]:
-    """For what each rank does behind the library's part of a restore: an error of one rank is AbortedError on the others.
-    `ranks`: what `options_of_ranks` returned."""
+def agreeing(ranks: dict[str, Any] | None, what: str = "take the step") -> Iterator[None]:
+    """For what each rank does by itself, such as behind the library's part of a restore: an error of one rank is AbortedError
+    on the others. `ranks`: what `options_of_ranks` returned. `what` the ranks do, for the message."""
     if ranks is None:
         yield
         return
@@ -127,22 +127,71 @@ def agreeing(ranks: dict[str, Any] | None) -> Iterator[None]:
         yield
     except BaseException as error:
         own = error
+    told = _told(ranks["all_gather"], ranks["world_size"], _ENDED if own is None else _FAILED + described(own).encode(), own)
+    for rank, text in enumerate(told):
+        if text.startswith(_FAILED):
+            raise AbortedError(f"rank {rank} could not {what}: {text[len(_FAILED):].decode(errors='replace')}")
+        if text != _ENDED:
+            raise FailedPreconditionError(f"rank {rank} is in another call than this one, in which all ranks {what}")
+
+
+def _told(all_gather: AllGather, world_size: int, message: bytes, own: BaseException | None) -> list[bytes]:
+    """The messages of all ranks, of which this one's is `message`. Raises `own` afterwards, if it is an exception."""
     try:
-        told = ranks["all_gather"](_ENDED if own is None else _FAILED + described(own).encode())
+        told = all_gather(message)
     except BaseException as error:
         if own is None and isinstance(error, Exception):
             raise InternalError(f"all_gather raised {described(error)}") from error
         raise (own or error) from error
     if own is not None:
         raise own
-    if not isinstance(told, Sequence) or len(told) != ranks["world_size"]:
-        raise InvalidArgumentError(f"all_gather returned {told!r}, not a sequence of {ranks['world_size']} byte strings")
-    for rank, message in enumerate(told):
-        text = bytes(message) if isinstance(message, (bytes, bytearray, memoryview)) else b""
-        if text.startswith(_FAILED):
-            raise AbortedError(f"rank {rank} could not take the step: {text[len(_FAILED):].decode(errors='replace')}")
-        if text != _ENDED:
-            raise FailedPreconditionError(f"rank {rank} is in another call than this one, which is at the end of a restore")
+    if not isinstance(told, Sequence) or len(told) != world_size:
+        raise InvalidArgumentError(f"all_gather returned {told!r}, not a sequence of {world_size} byte strings")
+    return [bytes(text) if isinstance(text, (bytes, bytearray, memoryview)) else b"" for text in told]
+
+
+# Of the doors to frameworks, and of AsyncTrainer.
+
+
+def ranks_of_job(given: Ranks | Callable[[], Ranks] | None) -> Ranks | None:
+    """`given`, or what it returns; without it the default process group of torch.distributed, if there is one. None: the job
+    has one process. InvalidArgumentError: it is no Ranks."""
+    import torch.distributed as distributed
+
+    ranks = given() if callable(given) else given
+    if ranks is None and given is None and distributed.is_available() and distributed.is_initialized():
+        ranks = Ranks.of_torch()
+    if ranks is not None and not isinstance(ranks, Ranks):
+        raise InvalidArgumentError(f"ranks is a {type(ranks).__name__}, not a tidemark.Ranks")
+    return ranks_or_none(ranks)
+
+
+_DONE = b"tidemark: of rank 0: "
+
+
+def together(ranks: Ranks | None, what: str) -> contextlib.AbstractContextManager[None]:
+    """`agreeing`, for a caller that has no native options."""
+    return agreeing(None if ranks is None else {"all_gather": ranks.all_gather, "world_size": ranks.world_size}, what)
+
+
+def of_rank_0(ranks: Ranks | None, function: Callable[[], str], what: str = "choose the step") -> str:
+    """What `function` returns on rank 0, on all ranks, which call this alike. It runs on rank 0 alone; what it raises is
+    an AbortedError on the others. `what` it does, for the message."""
+    if ranks is None:
+        return function()
+    own: BaseException | None = None
+    message = b""
+    if ranks.rank == 0:
+        try:
+            message = _DONE + function().encode()
+        except BaseException as error:
+            own, message = error, _FAILED + described(error).encode()
+    told = _told(ranks.all_gather, ranks.world_size, message, own)[0]
+    if told.startswith(_FAILED):
+        raise AbortedError(f"rank 0 could not {what}: {told[len(_FAILED):].decode(errors='replace')}")
+    if not told.startswith(_DONE):
+        raise FailedPreconditionError(f"rank 0 is in another call than this one, in which it is to {what}")
+    return told[len(_DONE):].decode()
 
 
 # PyTorch.

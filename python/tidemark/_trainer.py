@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import json
 import os
 import signal
 import time
@@ -16,6 +18,7 @@ from ._observer import logger
 from ._health import Divergence, HealthMonitor
 from ._preemption import PreemptionGuard, PreemptionReport
 from ._progress import Progress, progress_function
+from ._ranks import Ranks, of_rank_0, ranks_or_none, together
 from .errors import (
     AlreadyExistsError, DeadlineExceededError, Error, FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError)
 
@@ -75,14 +78,23 @@ class AsyncTrainer:
     `max_rollbacks` in one call of `run` the next divergence ends it. A rollback first waits for all evaluations, for at
     most `close_timeout` seconds.
 
-    Use it from one thread. InvalidArgumentError: an option is out of its range.
+    `ranks`: as of Checkpointer: all ranks run the same number of steps, with the same options. Evaluators and `health` look at
+    what rank 0 saves, and at its metrics; `setup` can add evaluators to other ranks. With `health` rank 0 tells the others
+    after each step whether it has diverged, by `ranks.all_gather`. All then go back to the same step, and each calls its
+    `on_divergence`. A signal to one rank, or its `end`, ends the run of all after the same step: the ranks ask each other after
+    each step. What `train` raises on one rank ends the run there: another rank notices that in its own `train`, or where the
+    ranks ask each other.
+
+    Use it from one thread. InvalidArgumentError: an option is out of its range; when_full="skip" with `ranks`, for a rank
+    without room would be out of step with the others.
     """
 
     def __init__(self, store: str | os.PathLike[str], state: Any, train: Callable[[int], Mapping[str, Any] | None], *,
                  setup: Callable[[Checkpointer], None] | None = None, health: HealthMonitor | None = None,
                  on_divergence: Callable[[Divergence], None] | None = None, max_rollbacks: int = 3,
                  signals: Sequence[int] = (signal.SIGTERM,), grace: float = 30.0, end: float = float("inf"),
-                 drain: float = 600.0, device: Any = None, progress: Progress = False, **options: Any) -> None:
+                 drain: float = 600.0, device: Any = None, progress: Progress = False, ranks: Ranks | None = None,
+                 **options: Any) -> None:
         if not callable(train):
             raise InvalidArgumentError(f"train is a {type(train).__name__}, not a function")
         if max_rollbacks < 0:
@@ -90,6 +102,9 @@ class AsyncTrainer:
         if not drain >= 0:
             raise InvalidArgumentError(f"drain is {drain}: 0 or more seconds")
         progress_function(progress)
+        self._ranks = ranks_or_none(ranks)
+        if self._ranks is not None and options.get("when_full") == "skip":
+            raise InvalidArgumentError('when_full is "skip": with ranks, one that has no room would skip a save that the others make')
         self._store = os.path.abspath(store)
         self._state = state
         self._train = train
@@ -140,7 +155,7 @@ class AsyncTrainer:
         if self._checkpointer is not None:
             raise FailedPreconditionError("the trainer runs already")
         with PreemptionGuard(**self._guard) as guard:
-            checkpointer = Checkpointer(self._store, **self._options)
+            checkpointer = Checkpointer(self._store, ranks=self._ranks, **self._options)
             self._checkpointer = checkpointer
             try:
                 report = self._run(checkpointer, guard, steps)
@@ -159,29 +174,37 @@ class AsyncTrainer:
         if self._health is not None:
             while self._health.take_divergence() is not None:
                 pass  # of an earlier run
-            checkpointer.add_health_monitor(self._health)
-        for name, (function, options) in self._evaluators.items():
-            checkpointer.evaluator(name, function, **options)
+        if self._ranks is None or self._ranks.rank == 0:
+            if self._health is not None:
+                checkpointer.add_health_monitor(self._health)
+            for name, (function, options) in self._evaluators.items():
+                checkpointer.evaluator(name, function, **options)
         first = step = checkpointer.resume(self._state, healthy_only=self._health is not None, convert_dtypes=self._converts,
                                            **self._restoring)
         rollbacks: list[tuple[Divergence, int]] = []
         while True:
             if step < steps:
                 metrics = {str(name): float(value) for name, value in (self._train(step) or {}).items()}
-                if not guard.preempted:
+                preempted = guard.preempted_on_any_rank(checkpointer)
+                if not preempted:
                     if step == steps - 1:
                         self._save_last(checkpointer, guard, step, metrics)
                     elif checkpointer.should_save(step):
                         checkpointer.save(step, self._state, metrics=metrics)
-                if guard.preempted:
+                    # Ranks agree on a signal of this time after the next step, or at the end.
+                    preempted = self._ranks is None and guard.preempted
+                if preempted:
                     last = guard.save_and_close(checkpointer, step, self._state, metrics=metrics)
                     return TrainingReport(first, step + 1, rollbacks, last)
                 step += 1
-            ended = step < steps or self._wait_for_the_end(checkpointer, guard)
-            if guard.preempted and step >= max(steps, 1):
+            ended = step < steps
+            if not ended:
+                with self._agreeing("end the run"):
+                    ended = self._wait_for_the_end(checkpointer, guard)
+            if step >= max(steps, 1) and guard.preempted_on_any_rank(checkpointer):
                 last = guard.save_and_close(checkpointer, step - 1, self._state)
                 return TrainingReport(first, step, rollbacks, last)
-            divergence = None if self._health is None else self._health.take_divergence()
+            divergence = self._divergence()
             if divergence is not None:
                 if divergence.remediation == "roll_back":
                     healthy, discarded = self._go_back(checkpointer, guard, divergence, rollbacks)
@@ -194,6 +217,23 @@ class AsyncTrainer:
                 if not ended:
                     checkpointer.close(drain=0.0)
                 return TrainingReport(first, max(step, first), rollbacks, None)
+
+    def _agreeing(self, what: str) -> contextlib.AbstractContextManager[None]:
+        """For what one rank may fail to do before the ranks tell each other whether the run has diverged."""
+        return together(self._ranks if self._health is not None else None, what)
+
+    def _divergence(self) -> Divergence | None:
+        """The next divergence that was not seen yet; of ranks that of rank 0."""
+        health = self._health
+        if health is None or self._ranks is None:
+            return None if health is None else health.take_divergence()
+
+        def take() -> str:
+            found = health.take_divergence()
+            return json.dumps(None if found is None else dataclasses.astuple(found))
+
+        found = json.loads(of_rank_0(self._ranks, take, "look for a divergence"))
+        return None if found is None else Divergence(*found)
 
     def _save_last(self, checkpointer: Checkpointer, guard: PreemptionGuard, step: int, metrics: dict[str, float]) -> None:
         """Also where the options say that a save without room is skipped: then again, until there is room. Returns early if
@@ -245,18 +285,21 @@ class AsyncTrainer:
             raise FailedPreconditionError(f"the run has diverged again at step {divergence.step}, after {len(rollbacks)} "
                                           f"rollbacks: {divergence.reason}")
         # Nothing reads a step that is discarded.
-        running = self._wait_for_evaluators(checkpointer, guard, checkpointer._close_timeout)
-        if running is not None and not guard.preempted:
-            raise running
+        with self._agreeing("wait for the evaluations"):
+            running = self._wait_for_evaluators(checkpointer, guard, checkpointer._close_timeout)
+            if running is not None and not guard.preempted:
+                raise running
         healthy = checkpointer.restore(self._state, healthy_only=True, convert_dtypes=self._converts,
                                        evaluations_timeout=0.0 if guard.preempted else 300.0, **self._restoring).step
+        preempted = guard.preempted_on_any_rank(checkpointer)
         discarded = True
         try:
-            if guard.preempted and checkpointer.statistics().in_flight > 0:
+            # Of ranks some may know that a save has ended, and others not yet.
+            if preempted and self._ranks is None and checkpointer.statistics().in_flight > 0:
                 raise FailedPreconditionError("they are being saved")
             checkpointer.discard_after(healthy, f"the run diverged at step {divergence.step}: {divergence.reason}")
         except Error as error:
-            if not guard.preempted:
+            if not preempted:
                 raise
             logger.warning("steps after %d, which the run went back to, stay: %s", healthy, error)
             discarded = False

@@ -18,7 +18,7 @@ import copy
 import dataclasses
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from . import _arrays, _boxes, _codec, _devices, _dtensors, _native, _optimizers, _pickled
@@ -109,6 +109,15 @@ def copy_of_containers(value: Any, above: tuple[int, ...] = ()) -> Any:
     return value
 
 
+class Weights(dict[str, Any]):
+    """The arrays of a module by name. `parameters`: the names of its parameters; the others are buffers, which a forward pass
+    may change, and which differ between the ranks of a job."""
+
+    def __init__(self, arrays: dict[str, Any], parameters: Collection[str]) -> None:
+        super().__init__(arrays)
+        self.parameters = parameters
+
+
 class Tree:
     """A state, walked once: for one save or one restore. `before`: the arrays of the save before, which makes it quicker.
 
@@ -156,6 +165,9 @@ class Tree:
             self.values[path] = (value, lambda new: setattr(value, "value", new))
         elif type(value) is Box:
             self._walk_box(value, path)
+        elif type(value) is Weights:
+            for name, array in value.items():
+                self._add_array(array, f"{path}.{name}", changes_early=name not in value.parameters)
         elif type(value) is Boxes:
             if not value.boxes:
                 self.part = path  # other processes have all of it

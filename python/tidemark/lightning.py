@@ -8,31 +8,39 @@ or, with Lightning's ModelCheckpoint as it is:
 
     trainer = lightning.Trainer(plugins=[TidemarkCheckpointIO("run/ckpt")], callbacks=[ModelCheckpoint(...)])
 
-Both store what Lightning's own checkpoints have. The model's tensors are entries "model.NAME"; the rest is the entry
-"lightning" and the tensors beneath it. The process must be the only one that trains. Only tensors in host memory have
-been tried.
+Both store what Lightning's own checkpoints have. The model's tensors are entries "model.NAME", the states of the optimizers
+the entry "optimizers" and the tensors beneath it, and the rest is "lightning". With several processes (DDP) the callback saves
+on all of them, and TidemarkCheckpointIO on rank 0. Only tensors in host memory have been tried.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
 import json
 import os
 import threading
+import time
 import uuid
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch.distributed as distributed
 from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
 from lightning.pytorch.callbacks import Checkpoint
+from lightning.pytorch.strategies import DDPStrategy, Strategy
 
 from . import _dicts
 from ._checkpointer import Checkpointer
 from ._closing import close_after, close_or_give_up
 from ._evaluation import Evaluation, ModuleEvaluator
 from ._options import KeepBest, Retention
+from ._ranks import Ranks, of_rank_0, ranks_of_job, together
 from ._reader import open as open_step
 from ._rng import rng
-from .errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from .errors import (
+    DeadlineExceededError, FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError)
 
 __all__ = ["Evaluation", "TidemarkCheckpoint", "TidemarkCheckpointIO"]
 
@@ -50,9 +58,16 @@ class TidemarkCheckpointIO(CheckpointIO):
 
     Lightning's AsyncCheckpointIO saves on a thread of its own and passes no `teardown` on. Therefore a save on another
     thread than the main one returns when it is committed, and the store is closed after each call from then on.
+
+    With several processes (DDP) rank 0 saves and removes, as Lightning has it, and all of them load. Another rank waits
+    for a save of rank 0 that is not committed yet. A strategy that writes sharded checkpoints does not call this class.
+    InvalidArgumentError: `options` have `ranks`, which would wait for the other ranks.
     """
 
     def __init__(self, store: str | os.PathLike[str], **options: Any) -> None:
+        if "ranks" in options:
+            raise InvalidArgumentError("TidemarkCheckpointIO takes no ranks: with several processes rank 0 alone saves. "
+                                       "TidemarkCheckpoint saves on all of them")
         self._store = os.path.abspath(store)
         self._options = options
         self._lock = threading.RLock()
@@ -70,7 +85,7 @@ class TidemarkCheckpointIO(CheckpointIO):
             raise TypeError("TidemarkCheckpointIO takes no storage_options")
         path = os.path.abspath(path)
         os.makedirs(os.path.dirname(path), exist_ok=True)  # ModelCheckpoint may link to the file before it is there
-        with self._lock:
+        with self._lock, _announced(path) as announcement:
             self._raise_failure()
             checkpointer = self._opened()
             global_step = checkpoint.get("global_step", 0)
@@ -81,12 +96,13 @@ class TidemarkCheckpointIO(CheckpointIO):
                 {"global_step": global_step, "save": reference["save"]}))
             self._next_step = step + 1
             done = self._pending[path] = threading.Event()
-        save.committed.add_done_callback(functools.partial(self._committed, path, reference, done))
+        save.committed.add_done_callback(functools.partial(self._committed, path, reference, done, announcement))
         if threading.current_thread() is not threading.main_thread():
             self._closes = True
             self.teardown()
 
-    def _committed(self, path: str, reference: dict[str, Any], done: threading.Event, future: Any) -> None:
+    def _committed(self, path: str, reference: dict[str, Any], done: threading.Event, announcement: _Announcement,
+                   future: Any) -> None:
         try:
             error = future.exception()
             if error is not None:
@@ -97,13 +113,15 @@ class TidemarkCheckpointIO(CheckpointIO):
                 self._failures.append(error)
         finally:
             done.set()
+            announcement.end()
 
     def load_checkpoint(self, path: str | os.PathLike[str], map_location: Any | None = None,
                         weights_only: bool | None = None) -> dict[str, Any]:
         """The checkpoint, in host memory; `weights_only` changes nothing, since nothing that is read can run.
 
         `path` may also be "tidemark:" and a step: "tidemark:latest", "tidemark:40".
-        NotFoundError: the step is gone. InvalidArgumentError: the file is no reference to a step.
+        NotFoundError: the step is gone. InvalidArgumentError: the file is no reference to a step. DeadlineExceededError: rank
+        0 has not committed it after `close_timeout` seconds.
         """
         if map_location is not None and str(map_location) != "cpu":
             raise InvalidArgumentError(f"map_location is {map_location!r}: checkpoints are loaded into host memory")
@@ -166,16 +184,70 @@ class TidemarkCheckpointIO(CheckpointIO):
         event = self._pending.get(path)
         while event is not None and not event.wait(0.1):  # in slices, so that Ctrl-C ends it
             pass
+        if event is None:
+            _Announcement(path).wait(float(self._options.get("close_timeout", 1800.0)))
 
     def _raise_failure(self) -> None:
         if self._failures:
             raise self._failures.pop(0)
 
 
-def _load_step(path: str, store: str) -> dict[str, Any]:
-    """Of "tidemark:STEP@STORE"; without "@STORE": of `store`."""
+class _Announcement:
+    """What rank 0 tells the others of a save at a path, by the key-value store of torch.distributed: whether it is still going
+    on. In one process it does nothing."""
+
+    def __init__(self, path: str) -> None:
+        self._keys = self._rank = None
+        self._key = f"tidemark:{path}"
+        if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+            self._keys, self._rank = distributed.distributed_c10d._get_default_store(), distributed.get_rank()
+
+    def begin(self) -> None:
+        if self._keys is not None:
+            self._keys.set(self._key, "saving")
+
+    def end(self) -> None:
+        if self._keys is not None:
+            with contextlib.suppress(Exception):  # the job has ended, and no rank waits
+                self._keys.set(self._key, "ended")
+
+    def wait(self, seconds: float) -> None:
+        """On another rank than 0: until the save there has ended, if one was begun."""
+        if self._keys is None or self._rank == 0 or not self._keys.check([self._key]):
+            return
+        deadline = time.monotonic() + seconds
+        while self._keys.get(self._key) == b"saving":
+            if time.monotonic() >= deadline:
+                raise DeadlineExceededError(f"rank 0 has not committed {self._key.partition(':')[2]} after {seconds:g} seconds")
+            time.sleep(0.02)
+
+
+@contextlib.contextmanager
+def _announced(path: str) -> Iterator[_Announcement]:
+    """For the beginning of a save: it ends here if it fails."""
+    announcement = _Announcement(path)
+    announcement.begin()
+    try:
+        yield announcement
+    except BaseException:
+        announcement.end()
+        raise
+
+
+def _load_step(path: str, store: str, ranks: Ranks | None = None) -> dict[str, Any]:
+    """Of "tidemark:STEP@STORE"; without "@STORE": of `store`. All `ranks` call this, and load the step that rank 0 chooses."""
     step, _, other = path[len(_SCHEME):].partition("@")
-    return _dicts.load_checkpoint(other or store, step, _REST)
+    store = other or store
+    if ranks is None:
+        return _dicts.load_checkpoint(store, step, _REST)
+    step = of_rank_0(ranks, lambda: str(_number_of(store, step)))
+    with together(ranks, "load the step"):
+        return _dicts.load_checkpoint(store, int(step), _REST, ranks.rank)
+
+
+def _number_of(store: str, step: str) -> int:
+    with open_step(store, step) as opened:
+        return opened.info.step
 
 
 def _write(path: str, text: str) -> None:
@@ -199,6 +271,9 @@ def _sync(file: int) -> None:
 
 
 def _read(path: str) -> dict[str, Any]:
+    if os.path.isdir(path):
+        raise InvalidArgumentError(f"{path} is a folder: TidemarkCheckpointIO has not written it. A strategy that writes sharded "
+                                   f"checkpoints does so itself")
     with open(path, "rb") as file:
         text = file.read(4096)
     try:
@@ -221,10 +296,20 @@ class TidemarkCheckpoint(Checkpoint):
 
     A save returns when the state is copied. What fails later is raised by a later save, or at the end of the fit. The
     checkpoint has the generators of random numbers too; they are put back when the training begins.
+
+    Several processes (DDP) save each step together. What is the same in all of them is written once: the parameters and the
+    states of the optimizers. Everything else is rank 0's, but each rank has its own generators. So are the metrics, and the
+    evaluation, which runs there alone. Another number of processes may resume; one that the step has no generators of keeps
+    those that it has. `ranks`: None: the ranks of torch.distributed; else a Ranks, or a function that returns one when the
+    process group is there: `lambda: Ranks.of_torch(vote_timeout=60)`. Its `replicated` is not used.
+
+    UnimplementedError, by a fit or another run: the strategy saves in a way of its own, as FSDP and DeepSpeed do.
+    InvalidArgumentError: `ranks` are not those of the Trainer. AbortedError: another rank could not load or save.
     """
 
     def __init__(self, store: str | os.PathLike[str], *, monitor: str = "", mode: str = "min", save_top_k: int = 1,
-                 every_n_train_steps: int = 0, evaluation: Evaluation | None = None, **options: Any) -> None:
+                 every_n_train_steps: int = 0, evaluation: Evaluation | None = None,
+                 ranks: Ranks | Callable[[], Ranks] | None = None, **options: Any) -> None:
         if mode not in ("min", "max"):
             raise InvalidArgumentError(f"mode is '{mode}', not 'min' or 'max'")
         best = [KeepBest(monitor, {"min": "lowest", "max": "highest"}[mode], save_top_k)] if monitor else []
@@ -235,6 +320,9 @@ class TidemarkCheckpoint(Checkpoint):
         self._options = options
         self._every_n_train_steps = every_n_train_steps
         self._evaluation = evaluation
+        self._given_ranks = ranks
+        self._ranks: Ranks | None = None  # of the run that goes on
+        self._shared: tuple[str, ...] = ()
         self._monitor = monitor
         self._checkpointer: Checkpointer | None = None
         self._evaluator: ModuleEvaluator | None = None
@@ -260,16 +348,17 @@ class TidemarkCheckpoint(Checkpoint):
         return self._evaluator.left_out() if self._evaluator else []
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        if trainer.world_size > 1:
-            raise InvalidArgumentError(f"TidemarkCheckpoint works in one process, and {trainer.world_size} train")
+        self._ranks = _ranks_of(trainer, self._given_ranks)
         before = trainer.strategy.checkpoint_io
-        if not isinstance(before, (_StepPaths, TidemarkCheckpointIO)):
-            trainer.strategy.checkpoint_io = _StepPaths(before)
+        trainer.strategy.checkpoint_io = _StepPaths(before._inner if isinstance(before, _StepPaths) else before, self._ranks)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        self._checkpointer = Checkpointer(self.store, **self._options)
+        if self._ranks is not None:
+            self._shared = _shared(trainer)
+            self._ranks = dataclasses.replace(self._ranks, replicated=[f"{part}*" for part in self._shared])
+        self._checkpointer = Checkpointer(self.store, ranks=self._ranks, **self._options)
         self._saved_step = trainer.global_step
-        if self._evaluation:
+        if self._evaluation and self._rank == 0:
             self._evaluator = ModuleEvaluator(self._checkpointer, self._evaluation, _without_trainer(pl_module))
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -294,14 +383,30 @@ class TidemarkCheckpoint(Checkpoint):
         if self._checkpointer is None or step == self._saved_step:
             return
         self._saved_step = step
-        checkpoint = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
-        metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
-        self._checkpointer.save(step, _dicts.state_of(checkpoint, _REST), metrics=metrics, overwrite=True)
+        with self._checkpointer._making(step):
+            # On all ranks, for both may tell other ranks something.
+            checkpoint = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+            metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+            state = _dicts.state_of(checkpoint, _REST, {name for name, _ in trainer.lightning_module.named_parameters()})
+            if self._rank > 0:
+                state = {name: part for name, part in state.items() if name in self._shared}
+                state[f"rng.{self._rank}"] = rng()
+        self._checkpointer.save(step, state, metrics=metrics, overwrite=True)
         if self._evaluator:
             self._evaluator.note(step)
 
+    @property
+    def _rank(self) -> int:
+        return 0 if self._ranks is None else self._ranks.rank
+
     def state_dict(self) -> dict[str, Any]:
         return {"rng": rng().state_dict()}
+
+    def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        own = checkpoint.pop(_dicts.GENERATORS, None)
+        state = checkpoint.get("callbacks", {}).get(self.state_key)
+        if state is not None and self._rank > 0:
+            state["rng"] = own  # in place of rank 0's
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._generators = state_dict["rng"]
@@ -320,15 +425,17 @@ class TidemarkCheckpoint(Checkpoint):
 class _StepPaths(CheckpointIO):
     """Loads "tidemark:STEP@STORE", and leaves every other path to the CheckpointIO that was there before."""
 
-    def __init__(self, inner: CheckpointIO) -> None:
+    def __init__(self, inner: CheckpointIO, ranks: Ranks | None) -> None:
         self._inner = inner
+        self._ranks = ranks
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
         self._inner.save_checkpoint(checkpoint, path, storage_options)
 
     def load_checkpoint(self, path: Any, map_location: Any | None = None, weights_only: bool | None = None) -> dict[str, Any]:
         if str(path).startswith(_SCHEME):
-            return _load_step(str(path), "")
+            store = self._inner._store if isinstance(self._inner, TidemarkCheckpointIO) else ""
+            return _load_step(str(path), store, self._ranks)
         checkpoint: dict[str, Any] = self._inner.load_checkpoint(path, map_location=map_location, weights_only=weights_only)
         return checkpoint
 
@@ -337,6 +444,31 @@ class _StepPaths(CheckpointIO):
 
     def teardown(self) -> None:
         self._inner.teardown()
+
+
+def _ranks_of(trainer: Any, given: Ranks | Callable[[], Ranks] | None) -> Ranks | None:
+    """Those of the Trainer's processes; None: it has one."""
+    strategy = trainer.strategy
+    if trainer.world_size > 1 and type(strategy).save_checkpoint is not Strategy.save_checkpoint:
+        raise UnimplementedError(f"TidemarkCheckpoint does not save with several processes of a {type(strategy).__name__}, whose "
+                                 f"checkpoints are not rank 0's alone. It does with DDP")
+    if trainer.world_size == 1 and given is None:
+        return None
+    ranks = ranks_of_job(given)
+    found = (0, 1) if ranks is None else (ranks.rank, ranks.world_size)
+    if found != (trainer.global_rank, trainer.world_size):
+        raise InvalidArgumentError(f"ranks say that this is rank {found[0]} of {found[1]}, and for the Trainer it is rank "
+                                   f"{trainer.global_rank} of {trainer.world_size}")
+    return ranks
+
+
+def _shared(trainer: Any) -> tuple[str, ...]:
+    """The parts of the state that are the same on all ranks. Rank 0 alone saves the others, as it does for Lightning."""
+    if not isinstance(trainer.strategy, DDPStrategy) or getattr(trainer.strategy, "_model_averager", None) is not None:
+        return ()  # post-local SGD: models differ until they are averaged
+    # One that shards its state gathers it on rank 0 (ZeroRedundancyOptimizer).
+    whole = trainer.optimizers and not any(hasattr(optimizer, "consolidate_state_dict") for optimizer in trainer.optimizers)
+    return ("model", _dicts.OPTIMIZERS) if whole else ("model",)
 
 
 def _without_trainer(module: Any) -> Any:

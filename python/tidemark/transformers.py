@@ -7,8 +7,8 @@
     trainer.train(resume_from_checkpoint=True)
 
 One step has the model ("model.NAME"), the optimizer, the scheduler, the generators of random numbers, the Trainer's state
-and the configuration files. `export` makes a folder for from_pretrained of it. The process must be the only one that
-trains. Only tensors in host memory have been tried.
+and the configuration files. `export` makes a folder for from_pretrained of it. The processes of a job (DDP) save each step
+together. Only tensors in host memory have been tried.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import transformers
 from transformers.trainer_callback import ExportableState
 
-from . import _dicts
 from ._checkpointer import Checkpointer
 from ._closing import close_after, close_or_give_up
 from ._evaluation import Evaluation, ModuleEvaluator
 from ._futures import SaveHandle
 from ._options import KeepBest, Retention
+from ._ranks import Ranks, of_rank_0, ranks_of_job
 from ._reader import open as open_step
 from ._rng import rng
 from .errors import InvalidArgumentError, NotFoundError, UnimplementedError
@@ -48,15 +49,24 @@ class TidemarkTrainerMixin:
     rules of retention, unless checkpointer_options has its own.
 
     A save returns when the state is copied. What fails later is raised at the end of train(), which waits for the saves.
+
+    Several processes (DDP) save each step together, and all of them call train() alike. Model, optimizer, scheduler and scaler
+    are the same in all of them and are written once; buffers, the Trainer's state and the metrics are rank 0's; the generators
+    are each rank's own. Another number of processes may resume; one that the step has no generators of keeps those that it
+    has. The evaluation runs on rank 0 alone. `ranks`: None: the ranks of torch.distributed, if there are several processes.
+    Its `replicated` is not used.
     """
 
     def __init__(self, *args: Any, store: str | os.PathLike[str] | None = None, evaluation: Evaluation | None = None,
-                 checkpointer_options: dict[str, Any] | None = None, **kwargs: Any) -> None:
+                 checkpointer_options: dict[str, Any] | None = None, ranks: Ranks | Callable[[], Ranks] | None = None,
+                 **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         trainer: Any = self
         self.store = os.path.abspath(store or os.path.join(trainer.args.output_dir, "tidemark"))
         self._evaluation = evaluation
         self._options = dict(checkpointer_options or {})
+        self._given_ranks = ranks
+        self._ranks: Ranks | None = None  # of the training that goes on
         self._checkpointer: Checkpointer | None = None
         self._evaluator: ModuleEvaluator | None = None
         self._resumed: tuple[str, int] | None = None  # the folder that stands for a step, and the step
@@ -70,9 +80,16 @@ class TidemarkTrainerMixin:
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """As Trainer.train. True resumes the latest step of the store, and begins afresh if there is none. "tidemark:STEP"
         resumes another one: "tidemark:40", "tidemark:best:eval_loss". A folder is one of Transformers.
+
+        UnimplementedError: the model is sharded. InvalidArgumentError: `ranks` are not those of the Trainer. With several
+        processes an error of rank 0 about the step to resume is an AbortedError on the others.
         """
-        self._require_one_process()
-        with Checkpointer(self.store, **self._checkpointer_options()) as checkpointer:
+        self._refuse_what_cannot_be_saved()
+        trainer: Any = self
+        parts = ["model"] if trainer.args.save_only_model else [
+            "model", "optimizer", "scheduler", *(["scaler"] if getattr(trainer.accelerator, "scaler", None) else [])]
+        self._ranks = _ranks_of(trainer.args, self._given_ranks, parts)
+        with Checkpointer(self.store, ranks=self._ranks, **self._checkpointer_options()) as checkpointer:
             self._checkpointer = checkpointer
             folder = None
             try:
@@ -80,7 +97,7 @@ class TidemarkTrainerMixin:
                     step = "latest" if resume_from_checkpoint is True else str(resume_from_checkpoint)[len(_SCHEME):]
                     folder = self._stand_in(step, fresh=resume_from_checkpoint is True)
                     resume_from_checkpoint = folder
-                if self._evaluation:
+                if self._evaluation and _is_rank_0(self._ranks):
                     self._evaluator = ModuleEvaluator(checkpointer, self._evaluation, self.model)  # type: ignore[attr-defined]
                 output = super().train(resume_from_checkpoint, *args, **kwargs)  # type: ignore[misc]
             except BaseException as error:
@@ -94,13 +111,11 @@ class TidemarkTrainerMixin:
             close_or_give_up(checkpointer, self._evaluation.drain if self._evaluation else None)
             return output
 
-    def _require_one_process(self) -> None:
+    def _refuse_what_cannot_be_saved(self) -> None:
         trainer: Any = self
         for what in ("is_deepspeed_enabled", "is_fsdp_enabled"):
             if getattr(trainer, what, False):
                 raise UnimplementedError(f"TidemarkTrainerMixin does not save sharded models ({what})")
-        if trainer.args.world_size > 1:
-            raise UnimplementedError(f"TidemarkTrainerMixin works in one process, and {trainer.args.world_size} train")
         if trainer.args.push_to_hub:
             raise InvalidArgumentError("push_to_hub uploads folders, and a store has none: use tidemark.transformers.export")
 
@@ -118,28 +133,33 @@ class TidemarkTrainerMixin:
 
     def _stand_in(self, selector: str, *, fresh: bool) -> str | None:
         """A folder with the trainer_state.json of a step, which Trainer.train asks for. None: begin afresh."""
-        try:
-            with open_step(self.store, selector) as step:
-                if "trainer_state" not in step.value_keys():
-                    raise InvalidArgumentError(f"step {step.info.step} of {self.store} was not saved by this door")
-                state = step.get_value("trainer_state")
-                number = step.info.step
-        except NotFoundError:
-            if fresh:
-                return None
-            raise
+        number, state = json.loads(of_rank_0(self._ranks, lambda: json.dumps(self._chosen(selector, fresh))))
+        if number is None:
+            return None
         folder = tempfile.mkdtemp(prefix="tidemark-resume-")
         with open(os.path.join(folder, "trainer_state.json"), "w", encoding="utf-8") as file:
             file.write(state)
         self._resumed = (folder, number)
         return folder
 
+    def _chosen(self, selector: str, fresh: bool) -> tuple[int | None, str]:
+        """The number of the step and its trainer_state.json. None: there is no step, and `fresh` says to begin afresh then."""
+        try:
+            with open_step(self.store, selector) as step:
+                if "trainer_state" not in step.value_keys():
+                    raise InvalidArgumentError(f"step {step.info.step} of {self.store} was not saved by this door")
+                return step.info.step, step.get_value("trainer_state")
+        except NotFoundError:
+            if fresh:
+                return None, ""
+            raise
+
     def _parts(self) -> dict[str, Any]:
         """What a resumed training needs, by the names of the entries."""
         trainer: Any = self
         scaler = getattr(trainer.accelerator, "scaler", None)
         parts = {"model": trainer.model, "optimizer": _bare(trainer.optimizer, "optimizer"),
-                 "scheduler": _bare(trainer.lr_scheduler, "scheduler"), "scaler": scaler, "rng": rng()}
+                 "scheduler": _bare(trainer.lr_scheduler, "scheduler"), "scaler": scaler, _generators(self._ranks): rng()}
         if trainer.args.save_only_model:
             return {"model": trainer.model}
         return {name: part for name, part in parts.items() if part is not None}
@@ -153,17 +173,20 @@ class TidemarkTrainerMixin:
         step = trainer.state.global_step
         if trainer.state.best_global_step:
             trainer.state.best_model_checkpoint = self.store
-        for callback in [*trainer.callback_handler.callbacks, trainer.control]:
-            if isinstance(callback, ExportableState):
-                stored = trainer.state.stateful_callbacks
-                name = type(callback).__name__
-                if isinstance(stored.get(name), list):
-                    stored[name].append(callback.state())
-                else:
-                    stored[name] = callback.state()
-        if self._files is None:
-            self._files = _files_of(trainer.model, trainer.processing_class)
-        state = {**self._parts(), "trainer_state": json.dumps(dataclasses.asdict(trainer.state)), **self._files}
+        with self._checkpointer._making(step):
+            for callback in [*trainer.callback_handler.callbacks, trainer.control]:
+                if isinstance(callback, ExportableState):
+                    stored = trainer.state.stateful_callbacks
+                    name = type(callback).__name__
+                    if isinstance(stored.get(name), list):
+                        stored[name].append(callback.state())
+                    else:
+                        stored[name] = callback.state()
+            state = self._parts()
+            if _is_rank_0(self._ranks):
+                if self._files is None:
+                    self._files = _files_of(trainer.model, trainer.processing_class)
+                state |= {"trainer_state": json.dumps(dataclasses.asdict(trainer.state)), **self._files}
         self._checkpointer.save(step, state, metrics=_metrics_of(trainer.state), overwrite=True)
         if self._evaluator:
             self._evaluator.note(step)
@@ -171,13 +194,14 @@ class TidemarkTrainerMixin:
     def _is_step(self, checkpoint: str | None) -> bool:
         return self._resumed is not None and checkpoint == self._resumed[0]
 
-    def _fill(self, *names: str) -> None:
+    def _fill(self, *names: str, allow_missing: bool = False) -> None:
         """Restores parts of the resumed step in place."""
         assert self._checkpointer is not None and self._resumed is not None
         parts = self._parts()
         chosen = {name: parts[name] for name in names if name in parts}
         if chosen:
-            self._checkpointer.restore(chosen, self._resumed[1], allow_unexpected=True, progress=self._shows_progress())
+            self._checkpointer.restore(chosen, self._resumed[1], allow_unexpected=True, allow_missing=allow_missing,
+                                       progress=self._shows_progress())
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         if self._is_step(resume_from_checkpoint):
@@ -192,7 +216,7 @@ class TidemarkTrainerMixin:
 
     def _shows_progress(self) -> bool:
         trainer: Any = self
-        return not trainer.args.disable_tqdm
+        return not trainer.args.disable_tqdm and _is_rank_0(self._ranks)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if self._is_step(checkpoint):
@@ -208,7 +232,8 @@ class TidemarkTrainerMixin:
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         if self._is_step(checkpoint):
-            self._fill("rng")
+            # Of more ranks than the step has, some have no generators there.
+            self._fill(_generators(self._ranks), allow_missing=self._ranks is not None)
         else:
             super()._load_rng_state(checkpoint)  # type: ignore[misc]
 
@@ -227,14 +252,19 @@ class TidemarkCallback(transformers.TrainerCallback):
 
     every_steps: after so many steps; 0: whenever the Trainer saves. evaluation: saved steps are evaluated beside the
     training. `options` are those of Checkpointer. A Trainer cannot be resumed by a callback: use TidemarkTrainerMixin.
+
+    Several processes save as with TidemarkTrainerMixin, which also says what `ranks` are. The training raises
+    UnimplementedError: the model is sharded; and InvalidArgumentError: `ranks` are not those of the Trainer.
     """
 
     def __init__(self, store: str | os.PathLike[str], *, every_steps: int = 0, evaluation: Evaluation | None = None,
-                 **options: Any) -> None:
+                 ranks: Ranks | Callable[[], Ranks] | None = None, **options: Any) -> None:
         self.store = os.path.abspath(store)
         self._every_steps = every_steps
         self._evaluation = evaluation
         self._options = options
+        self._given_ranks = ranks
+        self._ranks: Ranks | None = None  # of the training that goes on
         self._checkpointer: Checkpointer | None = None
         self._evaluator: ModuleEvaluator | None = None
 
@@ -246,8 +276,9 @@ class TidemarkCallback(transformers.TrainerCallback):
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
         if self._checkpointer is not None:  # of a training that an exception has ended
             close_after("an earlier training", self._checkpointer)
-        self._checkpointer = Checkpointer(self.store, **self._options)
-        if self._evaluation:
+        self._ranks = _ranks_of(args, self._given_ranks, ("model", "optimizer", "scheduler"))
+        self._checkpointer = Checkpointer(self.store, ranks=self._ranks, **self._options)
+        if self._evaluation and _is_rank_0(self._ranks):
             self._evaluator = ModuleEvaluator(self._checkpointer, self._evaluation, model)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -260,8 +291,10 @@ class TidemarkCallback(transformers.TrainerCallback):
 
     def _save(self, state: Any, *, model: Any, optimizer: Any = None, lr_scheduler: Any = None, **_: Any) -> SaveHandle:
         assert self._checkpointer is not None
-        parts = {"model": model, "optimizer": _bare(optimizer, "optimizer"), "scheduler": _bare(lr_scheduler, "scheduler"),
-                 "rng": rng(), "trainer_state": json.dumps(dataclasses.asdict(state))}
+        with self._checkpointer._making(state.global_step):
+            parts = {"model": model, "optimizer": _bare(optimizer, "optimizer"),
+                     "scheduler": _bare(lr_scheduler, "scheduler"), _generators(self._ranks): rng(),
+                     "trainer_state": json.dumps(dataclasses.asdict(state)) if _is_rank_0(self._ranks) else None}
         save = self._checkpointer.save(state.global_step, {name: part for name, part in parts.items() if part is not None},
                                        metrics=_metrics_of(state), overwrite=True)
         if self._evaluator:
@@ -292,6 +325,35 @@ def export(store: str | os.PathLike[str], folder: str | os.PathLike[str], step: 
         with open(os.path.join(folder, name), "wb") as file:
             file.write(content)
     safetensors.torch.save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+
+
+def _ranks_of(args: Any, given: Ranks | Callable[[], Ranks] | None, parts: Sequence[str]) -> Ranks | None:
+    """Those of the processes of a training, which have the same `parts` of the state with DDP; None: it has one."""
+    from accelerate.state import AcceleratorState
+
+    if args.world_size > 1:
+        # Making an AcceleratorState would replace its kind by that of the processes.
+        kind = str(getattr(AcceleratorState._shared_state.get("distributed_type"), "value", "NO"))
+        if not kind.startswith("MULTI_"):
+            raise UnimplementedError(f"tidemark.transformers does not save with several processes of the kind {kind}. It does "
+                                     f"with DDP")
+    elif given is None:
+        return None
+    ranks = ranks_of_job(given)
+    found = (0, 1) if ranks is None else (ranks.rank, ranks.world_size)
+    if found != (args.process_index, args.world_size):
+        raise InvalidArgumentError(f"ranks say that this is rank {found[0]} of {found[1]}, and for the Trainer it is rank "
+                                   f"{args.process_index} of {args.world_size}")
+    return ranks and dataclasses.replace(ranks, replicated=[f"{part}*" for part in parts])
+
+
+def _is_rank_0(ranks: Ranks | None) -> bool:
+    return ranks is None or ranks.rank == 0
+
+
+def _generators(ranks: Ranks | None) -> str:
+    """The name of this rank's generators of random numbers."""
+    return "rng" if ranks is None or ranks.rank == 0 else f"rng.{ranks.rank}"
 
 
 def _bare(wrapped: Any, attribute: str) -> Any:

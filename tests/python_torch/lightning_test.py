@@ -278,6 +278,21 @@ def test_a_checkpoint_comes_back_as_it_was(tmp_path):
         assert step.info.step == 4 and step.get_tensor("model.layer.weight").tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
+def test_a_step_whose_optimizers_are_in_the_same_entry_as_the_rest_is_read(tmp_path):
+    """Older versions saved it so."""
+    class Rest:
+        def state_dict(self):
+            return {"optimizer_states": CHECKPOINT["optimizer_states"], "global_step": 4}
+
+        def load_state_dict(self, state):
+            raise AssertionError
+
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        checkpointer.save(4, {"lightning": Rest()})
+    found = TidemarkCheckpointIO(tmp_path / "store").load_checkpoint("tidemark:4")
+    assert_equal(found, {"optimizer_states": CHECKPOINT["optimizer_states"], "global_step": 4})
+
+
 def test_two_paths_at_one_step_are_two_checkpoints(tmp_path):
     io = TidemarkCheckpointIO(tmp_path / "store")
     io.save_checkpoint({"global_step": 3, "who": "a"}, tmp_path / "a.ckpt")

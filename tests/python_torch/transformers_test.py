@@ -46,8 +46,9 @@ def arguments(folder, **options):
         "eval_strategy": "no", "seed": 11, **options})
 
 
-def make(folder, *, kind=Trainer, evaluation=None, callbacks=None, store=None, checkpointer_options=None, **options):
-    extra = {"store": store, "evaluation": evaluation, "checkpointer_options": checkpointer_options} if kind is Trainer else {}
+def make(folder, *, kind=Trainer, evaluation=None, callbacks=None, store=None, checkpointer_options=None, ranks=None, **options):
+    extra = {"store": store, "evaluation": evaluation, "checkpointer_options": checkpointer_options,
+             "ranks": ranks} if kind is Trainer else {}
     return kind(model(), arguments(folder, **options), train_dataset=TRAINING, eval_dataset=HELD_OUT, callbacks=callbacks, **extra)
 
 
