@@ -1,5 +1,6 @@
 // TensorLayout: where a rank's tensor lies in a larger tensor that the ranks of a job hold together, and the layouts of
-// tensor parallelism and of fully sharded data parallelism (FSDP). TorchState::SetBoxes takes one.
+// tensor parallelism and of fully sharded data parallelism (FSDP). TorchState::SetBoxes takes one. FlatShard: a tensor
+// that has a range of the elements of several parameters. TorchState::SetFlatShard takes one.
 //
 // A Linear of 10 output and 6 input features on 3 ranks, its weight {10, 6} and its bias {10}, split by output
 // features:
@@ -105,6 +106,20 @@ struct QkvHeads {
 // key-value heads, if there are more ranks than these. `row_shape`: as of FusedColumns. A matrix that has the queries,
 // the key and the value of one group next to each other, and then the next group, is split by ColumnParallel.
 TensorLayout FusedQkv(const QkvHeads& heads, ShardRange query, ShardRange key_value, std::vector<int64_t> row_shape);
+
+// One of several parameters that are flattened and lie one after another, as in the FlatParameter of FSDP1.
+struct FlatParameter {
+  std::string name;  // within the module that holds the flat tensor: "attention.weight"; empty: padding
+  std::vector<int64_t> shape;
+};
+
+// The elements that a rank has of all these parameters together: from the element `first` on, as many as its tensor of
+// one dimension has. What it has behind the last parameter is padding, too. Padding is not saved, and a restore does
+// not change it. In tensors that a restore makes for an optimizer it is 0.
+struct FlatShard {
+  std::vector<FlatParameter> parameters;
+  int64_t first = 0;
+};
 
 }  // namespace tidemark
 

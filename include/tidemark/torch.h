@@ -190,9 +190,26 @@ class TorchState : public State {
   //
   // Errors: those of SetBox, and kInvalidArgument where the layout's boxes do not make up the tensor, or overlap.
   void SetBoxes(const at::Tensor& tensor, TensorLayout layout);
+  // The same of a tensor of one dimension that has a range of the elements of several parameters, as under FSDP1. The
+  // state then has entries of these parameters, and none of the tensor: in the tensor's name, what is behind the last
+  // '.' is replaced by the parameter's. What an optimizer keeps for the tensor likewise becomes that of each parameter.
+  // So ranks that shard the parameters, and a process that has them whole, restore from each other.
+  //
+  // Here rank 1 of 3 has 30 of the 88 elements of a Linear. A process that has it whole adds it as a module "model":
+  //
+  //   torch::Tensor flat = torch::zeros({30});
+  //   state.AddTensor("model.flat", flat);
+  //   state.SetFlatShard(flat, {.parameters = {{"weight", {8, 10}}, {"bias", {8}}}, .first = 30});
+  //
+  // Errors: those of SetBox, and
+  //   kInvalidArgument   The tensor has not one dimension. There is no parameter; two have one name; one has no
+  //                      dimension, or more than 2^61 elements. The tensor is tied to one that is not the same flat
+  //                      shard. Of a restore: the checkpoint has the optimizer's state of some of the parameters only,
+  //                      or different numbers of steps for them, and the tensor has one state for all.
+  void SetFlatShard(const at::Tensor& tensor, const FlatShard& shard);
   // AddTensor and SetBox.
   void AddBox(std::string name, at::Tensor tensor, std::vector<int64_t> shape, std::vector<int64_t> offset);
-  // Forgets what SetBox and SetBoxes said, of all tensors. Waits as that does.
+  // Forgets what SetBox, SetBoxes and SetFlatShard said, of all tensors. Waits as that does.
   void ClearBoxes();
 
   // Whether restores convert floating-point tensors that the checkpoint holds in another floating-point dtype than the

@@ -1,6 +1,7 @@
 #include "snapshot/torch/torch_boxes.h"
 
 #include <algorithm>
+#include <limits>
 #include <string>
 #include <utility>
 #include <variant>
@@ -10,6 +11,7 @@
 #include "c10/core/InferenceMode.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
+#include "snapshot/restore/box_plan.h"
 #include "snapshot/torch/torch_copy.h"
 #include "storage/shard/box_overlap.h"
 
@@ -48,6 +50,12 @@ absl::Status CheckApart(const Numbers& shape, const std::vector<TensorBox>& boxe
   return absl::OkStatus();
 }
 
+int64_t ElementsOf(const Numbers& extent) {
+  int64_t elements = 1;
+  for (const int64_t size : extent) elements *= size;
+  return elements;
+}
+
 // Leaves one box of a tensor without elements: it is one empty box, like that of another rank which has some.
 void DropEmpty(std::vector<TensorBox>& boxes) {
   const TensorBox first = boxes.front();
@@ -79,20 +87,138 @@ absl::Status CheckLayout(const Numbers& sizes, TensorLayout& layout) {
     return refuse(fmt::format("{} the tensor of [{}]", std::string(apart.message()), fmt::join(layout.shape, ", ")));
   }
   // They are apart, so they have no more than the tensor.
-  const auto elements_of = [](const Numbers& extent) {
-    int64_t elements = 1;
-    for (const int64_t size : extent) elements *= size;
-    return elements;
-  };
   int64_t elements = 0;
-  for (const TensorBox& box : layout.boxes) elements += elements_of(box.extent);
-  if (elements == elements_of(sizes)) return absl::OkStatus();
+  for (const TensorBox& box : layout.boxes) elements += ElementsOf(box.extent);
+  if (elements == ElementsOf(sizes)) return absl::OkStatus();
   return refuse(fmt::format("the boxes have {} elements, and the rank's tensor of [{}] has {}", elements,
-                            fmt::join(sizes, ", "), elements_of(sizes)));
+                            fmt::join(sizes, ", "), ElementsOf(sizes)));
 }
 
-at::Tensor View(const at::Tensor& tensor, const TensorBox& box) {
+// The elements of a parameter. The message says what is wrong with the shape.
+absl::StatusOr<int64_t> CountElements(const FlatParameter& parameter) {
+  constexpr int64_t kElementsMax = int64_t{1} << 61;  // sums of two such numbers do not wrap
+  if (parameter.shape.empty()) {
+    return absl::InvalidArgumentError(
+        fmt::format("parameter '{}' has no dimension: give it the shape [1]", parameter.name));
+  }
+  int64_t elements = 1;
+  bool is_empty = false;
+  for (const int64_t size : parameter.shape) {
+    is_empty = is_empty || size == 0;
+    if (size < 0 || (size > 0 && elements > kElementsMax / size)) {
+      return absl::InvalidArgumentError(
+          fmt::format("parameter '{}' has the shape [{}], which is negative or has more than 2^61 elements",
+                      parameter.name, fmt::join(parameter.shape, ", ")));
+    }
+    elements *= std::max<int64_t>(size, 1);
+  }
+  return is_empty ? 0 : elements;
+}
+
+// What a flat tensor with the elements [first, end) has of a parameter that begins at the element `begin`. One empty
+// box, if it has nothing.
+std::vector<TensorBox> BoxesInFlat(const Numbers& shape, int64_t begin, int64_t first, int64_t end) {
+  const int64_t from = std::max(first, begin);
+  const int64_t to = std::min(end, begin + ElementsOf(shape));
+  std::vector<TensorBox> boxes;
+  if (from >= to) {
+    Numbers nothing = shape;
+    nothing[0] = 0;
+    boxes.push_back({.begin = {0}, .extent = std::move(nothing), .offset = Numbers(shape.size(), 0)});
+    return boxes;
+  }
+  int64_t at = from - first;
+  for (Box& box : BoxesOfRange(shape, static_cast<uint64_t>(from - begin), static_cast<uint64_t>(to - from))) {
+    const int64_t elements = ElementsOf(box.extent);
+    boxes.push_back({.begin = {at}, .extent = std::move(box.extent), .offset = std::move(box.offset)});
+    at += elements;
+  }
+  return boxes;
+}
+
+}  // namespace
+
+void TorchBoxes::Add(std::string_view caller, const at::Tensor& tensor, absl::StatusOr<std::vector<Target>> targets) {
+  ++version_;
+  if (!tensor.defined()) targets = absl::InvalidArgumentError("the tensor is undefined");
+  if (!targets.ok()) {
+    error_.Update(absl::InvalidArgumentError(fmt::format("{}: {}", caller, std::string(targets.status().message()))));
+    return;
+  }
+  has_flat_ = has_flat_ || targets->front().is_flat;
+  layouts_.insert_or_assign(tensor.unsafeGetTensorImpl(),
+                            Layout{.tensor = decltype(Layout::tensor)(tensor.getIntrusivePtr()),
+                                   .caller = std::string(caller),
+                                   .sizes = tensor.sizes().vec(),
+                                   .targets = *std::move(targets)});
+}
+
+void TorchBoxes::Set(std::string_view caller, const at::Tensor& tensor, TensorLayout layout) {
+  absl::Status status;
+  if (tensor.defined()) status = CheckLayout(tensor.sizes().vec(), layout);
+  if (!status.ok()) return Add(caller, tensor, status);
+  Add(caller, tensor, std::vector<Target>{{.name = "", .layout = std::move(layout)}});
+}
+
+void TorchBoxes::SetFlat(std::string_view caller, const at::Tensor& tensor, const FlatShard& shard) {
+  if (!tensor.defined()) return Add(caller, tensor, std::vector<Target>());
+  Add(caller, tensor, TargetsOf(tensor.sizes().vec(), shard));
+}
+
+absl::StatusOr<std::vector<TorchBoxes::Target>> TorchBoxes::TargetsOf(const Numbers& sizes, const FlatShard& shard) {
+  if (sizes.size() != 1) {
+    return absl::InvalidArgumentError(
+        fmt::format("a tensor of [{}] is no flat shard, which has one dimension", fmt::join(sizes, ", ")));
+  }
+  if (shard.first < 0) {
+    return absl::InvalidArgumentError(fmt::format("a flat shard begins at element {}", shard.first));
+  }
+  std::vector<Target> targets;
+  absl::flat_hash_set<std::string> names;
+  int64_t begin = 0;
+  for (const FlatParameter& parameter : shard.parameters) {
+    const absl::StatusOr<int64_t> elements = CountElements(parameter);
+    if (!elements.ok()) return elements.status();
+    if (*elements > std::numeric_limits<int64_t>::max() - begin) {
+      return absl::InvalidArgumentError("the parameters of a flat shard have 2^63 elements, or more");
+    }
+    if (!parameter.name.empty()) {
+      if (!names.insert(parameter.name).second) {
+        return absl::InvalidArgumentError(
+            fmt::format("two parameters of a flat shard have the name '{}'", parameter.name));
+      }
+      const int64_t end = shard.first + std::min(sizes[0], std::numeric_limits<int64_t>::max() - shard.first);
+      targets.push_back(
+          {.name = parameter.name,
+           .layout = {.shape = parameter.shape, .boxes = BoxesInFlat(parameter.shape, begin, shard.first, end)},
+           .is_flat = true});
+    }
+    begin += *elements;
+  }
+  if (targets.empty()) return absl::InvalidArgumentError("a flat shard has no parameter");
+  return targets;
+}
+
+void TorchBoxes::Clear() {
+  ++version_;
+  layouts_.clear();
+  has_flat_ = false;
+  error_ = absl::OkStatus();
+}
+
+std::vector<std::string> TorchBoxes::FindFlatNames(const at::Tensor& tensor, std::string_view name) const {
+  std::vector<std::string> names;
+  const auto known = layouts_.find(tensor.unsafeGetTensorImpl());
+  if (known == layouts_.end() || !known->second.targets.front().is_flat) return names;
+  const std::string_view module = name.substr(0, name.rfind('.') + 1);  // with the '.'; empty if there is none
+  for (const Target& target : known->second.targets) names.push_back(fmt::format("{}{}", module, target.name));
+  return names;
+}
+
+at::Tensor TorchBoxes::View(const at::Tensor& tensor, const Target& target, const TensorBox& box) {
+  if (!target.is_flat && target.layout.boxes.size() == 1) return tensor;
   const c10::InferenceMode no_autograd;
+  if (target.is_flat) return tensor.narrow(0, box.begin[0], ElementsOf(box.extent));
   at::Tensor view = tensor;
   for (int64_t d = 0; d < tensor.dim(); ++d) {
     const auto i = static_cast<size_t>(d);
@@ -101,31 +227,9 @@ at::Tensor View(const at::Tensor& tensor, const TensorBox& box) {
   return view;
 }
 
-}  // namespace
-
-void TorchBoxes::Set(std::string_view caller, const at::Tensor& tensor, TensorLayout layout) {
-  if (!tensor.defined()) {
-    return error_.Update(absl::InvalidArgumentError(fmt::format("{}: the tensor is undefined", caller)));
-  }
-  Numbers sizes = tensor.sizes().vec();
-  if (absl::Status status = CheckLayout(sizes, layout); !status.ok()) {
-    return error_.Update(absl::InvalidArgumentError(fmt::format("{}: {}", caller, std::string(status.message()))));
-  }
-  layouts_.insert_or_assign(tensor.unsafeGetTensorImpl(),
-                            Layout{.tensor = decltype(Layout::tensor)(tensor.getIntrusivePtr()),
-                                   .caller = std::string(caller),
-                                   .sizes = std::move(sizes),
-                                   .layout = std::move(layout)});
-}
-
-void TorchBoxes::Clear() {
-  layouts_.clear();
-  error_ = absl::OkStatus();
-}
-
-absl::Status TorchBoxes::FindLayouts(const std::function<Item(size_t)>& item, const std::vector<State::Entry>& entries,
-                                     std::vector<const TensorLayout*>* found) const {
-  found->assign(entries.size(), nullptr);
+absl::Status TorchBoxes::FindTargets(const std::function<Item(size_t)>& item, const std::vector<State::Entry>& entries,
+                                     std::vector<const Target*>* targets) const {
+  targets->assign(entries.size(), nullptr);
   absl::flat_hash_set<const at::TensorImpl*> met;
   for (size_t i = 0; i < entries.size(); ++i) {
     const EntrySpec& spec = entries[i].spec;
@@ -133,34 +237,48 @@ absl::Status TorchBoxes::FindLayouts(const std::function<Item(size_t)>& item, co
     const Item of_entry = item(i);
     auto known = layouts_.find(of_entry.tensor.unsafeGetTensorImpl());
     const bool is_kept_for_it = known == layouts_.end();
-    if (is_kept_for_it) known = layouts_.find(of_entry.parameter);
+    if (is_kept_for_it) known = layouts_.find(of_entry.use.with);
     if (known == layouts_.end()) continue;
+    const std::string& caller = known->second.caller;
     const Numbers& sizes = known->second.sizes;
     const bool has_its_shape = of_entry.tensor.sizes() == sizes;
     if (is_kept_for_it && !has_its_shape) continue;  // a number, say
     if (!has_its_shape) {
-      return absl::InvalidArgumentError(fmt::format(
-          "entry '{}' has the shape [{}], and had [{}] when {} said where it lies: call {} again", spec.name,
-          fmt::join(spec.shape, ", "), fmt::join(sizes, ", "), known->second.caller, known->second.caller));
+      return absl::InvalidArgumentError(
+          fmt::format("entry '{}' has the shape [{}], and had [{}] when {} said where it lies: call {} again",
+                      spec.name, fmt::join(spec.shape, ", "), fmt::join(sizes, ", "), caller, caller));
     }
     met.insert(known->first);
-    (*found)[i] = &known->second.layout;
+    (*targets)[i] = &known->second.targets[of_entry.use.parameter];
   }
   for (const auto& [tensor, known] : layouts_) {
     if (met.contains(tensor)) continue;
     return absl::InvalidArgumentError(fmt::format(
         "the state does not have the tensor of [{}] that {} made a part of a tensor of [{}]: a module may have a new "
         "tensor in its place. Call ClearBoxes, and then {} for the tensors that there are",
-        fmt::join(known.sizes, ", "), known.caller, fmt::join(known.layout.shape, ", "), known.caller));
+        fmt::join(known.sizes, ", "), known.caller, fmt::join(known.targets.front().layout.shape, ", "), known.caller));
   }
-  // Tied entries lie in the same bytes, so all of them are those boxes.
+  return ShareWithTied(entries, targets);
+}
+
+// Tied entries lie in the same bytes, so all of them are the same boxes.
+absl::Status TorchBoxes::ShareWithTied(const std::vector<State::Entry>& entries, std::vector<const Target*>* targets) {
   for (size_t i = 0; i < entries.size(); ++i) {
-    if (entries[i].alias_of >= 0 && (*found)[i] != nullptr) {
-      (*found)[static_cast<size_t>(entries[i].alias_of)] = (*found)[i];
+    if (entries[i].alias_of < 0) continue;
+    const auto first = static_cast<size_t>(entries[i].alias_of);
+    const Target* own = (*targets)[i];
+    const Target*& of_first = (*targets)[first];
+    const bool is_flat = (own != nullptr && own->is_flat) || (of_first != nullptr && of_first->is_flat);
+    if (is_flat && (own == nullptr || of_first == nullptr || !(*own == *of_first))) {
+      return absl::InvalidArgumentError(fmt::format(
+          "entry '{}' lies in the same bytes as '{}', and one of them is of a flat shard: call SetFlatShard "
+          "for both of the tensors, with the same parameters",
+          entries[i].spec.name, entries[first].spec.name));
     }
+    if (own != nullptr) of_first = own;
   }
   for (size_t i = 0; i < entries.size(); ++i) {
-    if (entries[i].alias_of >= 0) (*found)[i] = (*found)[static_cast<size_t>(entries[i].alias_of)];
+    if (entries[i].alias_of >= 0) (*targets)[i] = (*targets)[static_cast<size_t>(entries[i].alias_of)];
   }
   return absl::OkStatus();
 }
@@ -168,8 +286,8 @@ absl::Status TorchBoxes::FindLayouts(const std::function<Item(size_t)>& item, co
 absl::Status TorchBoxes::Put(const std::function<Item(size_t)>& item, std::vector<State::Entry>* entries,
                              std::vector<Part>* parts) const {
   if (!error_.ok()) return error_;
-  std::vector<const TensorLayout*> layouts;
-  if (absl::Status status = FindLayouts(item, *entries, &layouts); !status.ok()) return status;
+  std::vector<const Target*> targets;
+  if (absl::Status status = FindTargets(item, *entries, &targets); !status.ok()) return status;
   std::vector<State::Entry> put;
   std::vector<size_t> first_of;  // by item: its first entry
   put.reserve(entries->size());
@@ -177,7 +295,7 @@ absl::Status TorchBoxes::Put(const std::function<Item(size_t)>& item, std::vecto
   for (size_t i = 0; i < entries->size(); ++i) {
     const State::Entry& of_item = (*entries)[i];
     first_of.push_back(put.size());
-    const size_t count = layouts[i] == nullptr ? 1 : layouts[i]->boxes.size();
+    const size_t count = targets[i] == nullptr ? 1 : targets[i]->layout.boxes.size();
     for (size_t part = 0; part < count; ++part) {
       State::Entry& entry = put.emplace_back(of_item);
       parts->push_back({.item = i, .tensor = item(i).tensor});
@@ -190,16 +308,16 @@ absl::Status TorchBoxes::Put(const std::function<Item(size_t)>& item, std::vecto
         const size_t leader_boxes = first_of[leader + 1] - first_of[leader];
         entry.staged_with = static_cast<int64_t>(first_of[leader] + std::min(part, leader_boxes - 1));
       }
-      if (layouts[i] == nullptr) continue;
-      const TensorBox& box = layouts[i]->boxes[part];
-      entry.spec.shape = layouts[i]->shape;
+      if (targets[i] == nullptr) continue;
+      const TensorBox& box = targets[i]->layout.boxes[part];
+      entry.spec.shape = targets[i]->layout.shape;
       entry.spec.box_offset = box.offset;
       entry.spec.box_extent = box.extent;
-      if (count == 1) continue;  // all of the tensor
       at::Tensor& tensor = parts->back().tensor;
-      tensor = View(tensor, box);
+      tensor = View(tensor, *targets[i], box);
       entry.bytes = tensor.nbytes();
       entry.host = HostBytes(tensor);
+      if (entry.bytes == 0) entry.alias_of = -1;  // empty tensors are never tied
     }
   }
   *entries = std::move(put);

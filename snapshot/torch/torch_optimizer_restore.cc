@@ -51,15 +51,16 @@ class FieldTensors final : public FieldVisitor {
 class StateMaker final : public FieldVisitor {
  public:
   // Fields under `prefix`. With `all_saved`, the checkpoint must hold every scalar. Tensors of `present` that fit are
-  // used again.
+  // used again; others begin as zeros if they have padding, which no restore sets.
   StateMaker(const SavedEntries& saved, std::string prefix, bool all_saved, const FieldTensors& present,
-             const at::Tensor& parameter, int64_t flat_size)
+             const at::Tensor& parameter, int64_t flat_size, bool has_padding)
       : saved_(saved),
         prefix_(std::move(prefix)),
         all_saved_(all_saved),
         present_(present),
         parameter_(parameter),
-        flat_size_(flat_size) {}
+        flat_size_(flat_size),
+        has_padding_(has_padding) {}
 
   // Whether the checkpoint holds any field of the state.
   bool any() const { return any_; }
@@ -114,7 +115,7 @@ class StateMaker final : public FieldVisitor {
     const at::NoGradGuard no_grad;
     switch (form) {
       case Form::kParameter:
-        tensor = at::empty_like(parameter_);
+        tensor = has_padding_ ? at::zeros_like(parameter_) : at::empty_like(parameter_);
         break;
       case Form::kFlat:
         tensor = at::empty({flat_size_}, parameter_.options().requires_grad(false));
@@ -135,12 +136,13 @@ class StateMaker final : public FieldVisitor {
   const FieldTensors& present_;
   const at::Tensor& parameter_;
   const int64_t flat_size_;
+  const bool has_padding_;
   bool any_ = false;
   std::string absent_;
   std::optional<size_t> sequence_length_;
 };
 
-// Collects the names of options.
+// Collects the names of fields.
 class FieldNames final : public FieldVisitor {
  public:
   explicit FieldNames(std::vector<std::string>& names) : names_(names) {}
@@ -176,13 +178,33 @@ const OptimizerKind* SavedKind(const SavedEntries& saved, const std::string& nam
 
 }  // namespace
 
+// A flat shard has one state for all of its parameters.
+absl::Status OptimizerSource::CheckAllSavedAlike(const SavedEntries& saved, const Holder& holder) const {
+  if (holder.other_names.empty()) return absl::OkStatus();
+  std::vector<std::string> fields;
+  FieldNames visitor(fields);
+  kind_.visit_state(*kind_.make_state(), visitor);
+  for (const std::string& field : fields) {
+    const bool first_has_it = saved.contains(fmt::format("{}.{}.{}", name(), holder.name, field));
+    for (const std::string& other : holder.other_names) {
+      const bool has_it = saved.contains(fmt::format("{}.{}.{}", name(), other, field));
+      if (has_it == first_has_it) continue;
+      return absl::InvalidArgumentError(
+          fmt::format("entry '{}.{}.{}': the checkpoint lacks it, but has that of '{}', and both are of one flat shard",
+                      name(), has_it ? holder.name : other, field, has_it ? other : holder.name));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status OptimizerSource::PrepareHolder(const SavedEntries& saved, bool all_saved, const Holder& holder,
                                             Prepared& prepared) {
+  if (absl::Status status = CheckAllSavedAlike(saved, holder); !status.ok()) return status;
   ParamState* present = Present(holder);
   FieldTensors present_tensors;
   if (present != nullptr) kind_.visit_state(*present, present_tensors);
   StateMaker maker(saved, fmt::format("{}.{}.", name(), holder.name), all_saved, present_tensors, holder.parameter,
-                   holder.flat_size);
+                   holder.flat_size, holder.is_flat);
   // What is no field (LBFGS's `al`, as long as the history was) must not come from the present state when all of it is
   // replaced.
   std::unique_ptr<ParamState> state = present != nullptr && !all_saved ? present->clone() : kind_.make_state();

@@ -33,11 +33,19 @@ class CatalogFields final : public FieldVisitor {
   explicit CatalogFields(TorchCatalog& catalog) : catalog_(catalog) {}
 
   // The parameter that the fields which follow are for; null: for several.
-  void set_parameter(const at::TensorImpl* parameter) { parameter_ = parameter; }
+  void set_parameter(const at::TensorImpl* parameter) {
+    use_ = {.with = parameter};
+    is_of_flat_ = false;
+  }
+  // Of a flat shard, the parameter with this number.
+  void set_parameter(const at::TensorImpl* flat, uint32_t number) {
+    use_ = {.parameter = number, .with = flat};
+    is_of_flat_ = true;
+  }
 
   void Int64(std::string_view field, int64_t& value) override {
     const TorchCatalog::Scope in_field(catalog_, field);
-    catalog_.Int64(value);
+    catalog_.Int64(value, is_of_flat_ ? CheckSameForAll(field) : nullptr);
   }
   void Double(std::string_view field, double& value) override {
     const TorchCatalog::Scope in_field(catalog_, field);
@@ -54,7 +62,7 @@ class CatalogFields final : public FieldVisitor {
   void Tensor(std::string_view field, Need, Form, at::Tensor& tensor) override {
     if (!tensor.defined()) return;
     const TorchCatalog::Scope in_field(catalog_, field);
-    catalog_.Tensor(tensor, {.with = parameter_});
+    catalog_.Tensor(tensor, use_);
   }
   void Tensors(std::string_view field, Form, std::deque<at::Tensor>& tensors) override {
     const TorchCatalog::Scope in_field(catalog_, field);
@@ -65,20 +73,37 @@ class CatalogFields final : public FieldVisitor {
   }
 
  private:
+  // The optimizer has one value for all parameters of the flat shard.
+  TorchCatalog::Check CheckSameForAll(std::string_view field) {
+    std::shared_ptr<std::optional<std::string>>& first = first_of_flat_[std::string(field)];
+    if (use_.parameter == 0) first = std::make_shared<std::optional<std::string>>();
+    return [first](std::string_view bytes) {
+      if (!*first) first->emplace(bytes);
+      if (**first == bytes) return absl::OkStatus();
+      return absl::InvalidArgumentError(
+          "the checkpoint has another value for an earlier parameter of the same flat shard, for which there is one");
+    };
+  }
+
   TorchCatalog& catalog_;
-  const at::TensorImpl* parameter_ = nullptr;
+  TensorUse use_;
+  bool is_of_flat_ = false;
+  // By field, what the first parameter of the flat shard has received.
+  absl::flat_hash_map<std::string, std::shared_ptr<std::optional<std::string>>> first_of_flat_;
 };
 
 }  // namespace
 
 OptimizerSource::OptimizerSource(std::string name, torch::optim::Optimizer& optimizer,
                                  std::vector<TorchState::NamedModule> modules,
-                                 const std::vector<const TensorsSource*>& tensors, const OptimizerKind& kind)
+                                 const std::vector<const TensorsSource*>& tensors, const OptimizerKind& kind,
+                                 const TorchBoxes& boxes)
     : TorchSource(std::move(name)),
       optimizer_(optimizer),
       modules_(std::move(modules)),
       tensors_(tensors),
-      kind_(kind) {}
+      kind_(kind),
+      boxes_(boxes) {}
 
 bool OptimizerSource::BindModules() {
   struct Comparison final : ModuleVisitor {
@@ -158,12 +183,23 @@ absl::Status OptimizerSource::BindGroups() {
       const at::Tensor& parameter = group.parameters[i];
       const auto found = names.find(parameter.unsafeGetTensorImpl());
       if (found == names.end()) return NamelessError(parameter, groups_.size(), i);
-      group.parameter_names += (i > 0 ? "\n" : "") + std::string(found->second);
+      std::vector<std::string> names_of_flat = boxes_.FlatNames(parameter, found->second);
+      group.parameter_names += (i > 0 ? "\n" : "");
+      group.parameter_names +=
+          names_of_flat.empty() ? found->second : fmt::format("{}", fmt::join(names_of_flat, "\n"));
       if (kind_.one_state && !holders_.empty()) {
         holders_.front().flat_size += parameter.numel();
         continue;
       }
-      holders_.push_back({.name = kind_.one_state ? "lbfgs" : std::string(found->second),
+      std::string name = kind_.one_state ? "lbfgs" : found->second;
+      const bool is_flat = !names_of_flat.empty();
+      if (is_flat) {
+        name = std::move(names_of_flat.front());
+        names_of_flat.erase(names_of_flat.begin());
+      }
+      holders_.push_back({.name = std::move(name),
+                          .is_flat = is_flat,
+                          .other_names = std::move(names_of_flat),
                           .key = StateKey<StateMap::key_type>(parameter),
                           .parameter = parameter,
                           .flat_size = parameter.numel()});
@@ -175,8 +211,9 @@ absl::Status OptimizerSource::BindGroups() {
 
 absl::Status OptimizerSource::Bind() {
   const bool modules_changed = BindModules();
-  if (!modules_changed && !GroupsChanged()) return absl::OkStatus();
+  if (!modules_changed && !GroupsChanged() && boxes_version_ == boxes_.version()) return absl::OkStatus();
   prepared_.clear();
+  boxes_version_ = boxes_.version();
   absl::Status status = BindGroups();
   if (!status.ok()) groups_.clear();  // the next Bind must not take them for complete
   return status;
@@ -233,12 +270,22 @@ void OptimizerSource::Walk(TorchCatalog& catalog) {
   FindStates();
   for (size_t h = 0; h < holders_.size(); ++h) {
     if (h + kPrefetchStates < states_.size()) __builtin_prefetch(states_[h + kPrefetchStates]);
-    const TorchCatalog::Scope in_holder(catalog, holders_[h].name);
+    const Holder& holder = holders_[h];
     ParamState* state = states_[h];
     if (!prepared_.empty() && prepared_[h].then != Prepared::Then::kKeep) state = prepared_[h].state.get();
     if (state == nullptr) continue;
-    fields.set_parameter(kind_.one_state ? nullptr : holders_[h].parameter.unsafeGetTensorImpl());
-    kind_.visit_state(*state, fields);
+    const at::TensorImpl* parameter = holder.parameter.unsafeGetTensorImpl();
+    if (!holder.is_flat) {
+      fields.set_parameter(kind_.one_state ? nullptr : parameter);
+      const TorchCatalog::Scope in_holder(catalog, holder.name);
+      kind_.visit_state(*state, fields);
+      continue;
+    }
+    for (size_t i = 0; i <= holder.other_names.size(); ++i) {
+      fields.set_parameter(parameter, static_cast<uint32_t>(i));
+      const TorchCatalog::Scope in_holder(catalog, i == 0 ? holder.name : holder.other_names[i - 1]);
+      kind_.visit_state(*state, fields);
+    }
   }
 }
 

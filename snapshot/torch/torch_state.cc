@@ -33,6 +33,7 @@ struct TorchState::Impl {
     }
   };
 
+  TorchBoxes boxes;  // which the sources refer to
   std::vector<std::unique_ptr<TorchSource>> sources;
   std::vector<const TensorsSource*> tensors;  // those of `sources`
   TensorsSource* last_tensors = nullptr;      // sources.back(), if it is one of these
@@ -45,9 +46,8 @@ struct TorchState::Impl {
   std::vector<std::string> saved_patterns;                  // of tensors that saves convert
   at::ScalarType saved_type = at::ScalarType::Undefined;    // to this dtype
   absl::flat_hash_map<size_t, at::ScalarType> casts;        // of the last Refresh: by part, the dtype to be saved
-  TorchBoxes boxes;
-  std::vector<TorchBoxes::Part> parts;  // of the catalog, by derived entry; empty: each item is one
-  bool preparing_restore = false;       // Refresh describes the tensors as they are
+  std::vector<TorchBoxes::Part> parts;                      // of the catalog, by derived entry; empty: each item is one
+  bool preparing_restore = false;                           // Refresh describes the tensors as they are
 
   void Add(std::unique_ptr<TorchSource> source) {
     sources.push_back(std::move(source));
@@ -100,7 +100,7 @@ struct TorchState::Impl {
           "the state are boxes (SetBox)",
           source->name()));
     }
-    const auto item = [&](size_t i) { return TorchBoxes::Item{catalog.tensor(i), catalog.parameter_of(i)}; };
+    const auto item = [&](size_t i) { return TorchBoxes::Item{catalog.tensor(i), catalog.use(i)}; };
     return CatchTorch("the boxes of tensors", [&] { return boxes.Put(item, &entries, &parts); });
   }
 
@@ -191,7 +191,7 @@ TorchState::TorchState() : impl_(std::make_unique<Impl>()) {}
 TorchState::~TorchState() = default;
 
 void TorchState::AddModule(std::string name, torch::nn::Module& module) {
-  impl_->Add(std::make_unique<ModuleSource>(std::move(name), module));
+  impl_->Add(std::make_unique<ModuleSource>(std::move(name), module, impl_->boxes));
 }
 
 void TorchState::AddOptimizer(std::string name, torch::optim::Optimizer& optimizer, const torch::nn::Module& module) {
@@ -207,7 +207,8 @@ void TorchState::AddOptimizer(std::string name, torch::optim::Optimizer& optimiz
         name)));
     return;
   }
-  impl_->Add(std::make_unique<OptimizerSource>(std::move(name), optimizer, std::move(modules), impl_->tensors, *kind));
+  impl_->Add(std::make_unique<OptimizerSource>(std::move(name), optimizer, std::move(modules), impl_->tensors, *kind,
+                                               impl_->boxes));
 }
 
 void TorchState::AddGenerator(std::string name, at::Generator generator) {
@@ -226,7 +227,7 @@ void TorchState::AddScheduler(std::string name, torch::optim::ReduceLROnPlateauS
 
 void TorchState::AddTensor(std::string name, at::Tensor tensor) {
   if (impl_->last_tensors == nullptr) {
-    auto tensors = std::make_unique<TensorsSource>();
+    auto tensors = std::make_unique<TensorsSource>(impl_->boxes);
     TensorsSource* last = tensors.get();
     impl_->Add(std::move(tensors));
     impl_->last_tensors = last;
@@ -253,6 +254,11 @@ void TorchState::SetBox(const at::Tensor& tensor, std::vector<int64_t> shape, st
 void TorchState::SetBoxes(const at::Tensor& tensor, TensorLayout layout) {
   impl_->DescribeAnew(*this);
   impl_->boxes.Set("SetBoxes", tensor, std::move(layout));
+}
+
+void TorchState::SetFlatShard(const at::Tensor& tensor, const FlatShard& shard) {
+  impl_->DescribeAnew(*this);
+  impl_->boxes.SetFlat("SetFlatShard", tensor, shard);
 }
 
 void TorchState::ClearBoxes() {
