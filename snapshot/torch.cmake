@@ -17,6 +17,7 @@ tidemark_library(tidemark_torch
   torch/torch_load.cc
   torch/torch_name_trace.cc
   torch/torch_optimizer_fields.cc
+  torch/torch_optimizer_restore.cc
   torch/torch_optimizer_source.cc
   torch/torch_ranks.cc
   torch/torch_scheduler_source.cc

@@ -31,6 +31,7 @@
 #include "examples/char_lm/training_flags.h"
 #include "examples/char_lm/training_log.h"
 #include "tidemark/async_checkpointer.h"
+#include "tidemark/layouts.h"
 #include "tidemark/torch.h"
 #include "tidemark/torch_ranks.h"
 
@@ -100,11 +101,10 @@ struct AddTensors : torch::autograd::Function<AddTensors> {
   }
 };
 
-// This rank's part of a tensor of `shape`, which begins at `offset`.
-struct BoxOf {
+// This rank's part of a larger tensor.
+struct PartOfTensor {
   torch::Tensor tensor;
-  std::vector<int64_t> shape;
-  std::vector<int64_t> offset;
+  tidemark::TensorLayout layout;
 };
 
 // This rank's part of a Linear, with the weights that the whole one has at its beginning. Split by output features,
@@ -113,23 +113,21 @@ class PartOfLinearImpl : public torch::nn::Module {
  public:
   enum class Split { kOutput, kInput };
 
-  PartOfLinearImpl(int64_t in, int64_t out, Split split, const Flags& flags, Job& job, std::vector<BoxOf>& boxes)
+  PartOfLinearImpl(int64_t in, int64_t out, Split split, const Flags& flags, Job& job, std::vector<PartOfTensor>& parts)
       : split_(split), job_(job) {
     const torch::nn::Linear whole(in, out);
     const int64_t dimension = split == Split::kOutput ? 0 : 1;
     const int64_t size = split == Split::kOutput ? out : in;
-    const int64_t first = size * flags.rank / flags.world;
-    const int64_t end = size * (flags.rank + 1) / flags.world;
+    const tidemark::ShardRange range = tidemark::SplitEvenly(size, flags.rank, flags.world);
     const torch::NoGradGuard no_grad;
-    weight_ = register_parameter("weight", whole->weight.slice(dimension, first, end).clone());
-    boxes.push_back({weight_,
-                     {out, in},
-                     split == Split::kOutput ? std::vector<int64_t>{first, 0} : std::vector<int64_t>{0, first}});
+    weight_ = register_parameter("weight", whole->weight.narrow(dimension, range.first, range.count).clone());
     if (split == Split::kInput) {
       bias_ = register_parameter("bias", whole->bias.clone());
+      parts.push_back({weight_, tidemark::RowParallel({out, in}, range)});
     } else {
-      bias_ = register_parameter("bias", whole->bias.slice(0, first, end).clone());
-      boxes.push_back({bias_, {out}, {first}});
+      bias_ = register_parameter("bias", whole->bias.narrow(0, range.first, range.count).clone());
+      parts.push_back({weight_, tidemark::ColumnParallel({out, in}, range)});
+      parts.push_back({bias_, tidemark::ColumnParallel({out}, range)});
     }
   }
 
@@ -201,14 +199,14 @@ absl::Status Train(const Flags& flags) {
   at::set_num_threads(1);
   torch::manual_seed(flags.seed);  // the same model on all ranks
   Job job(flags);
-  std::vector<BoxOf> boxes;
+  std::vector<PartOfTensor> parts;
   ModelConfig config = flags.model;
   if (flags.tensor_parallel) {
     config.make_mlp = [&](const ModelConfig& of) {
       using Split = PartOfLinearImpl::Split;
       return torch::nn::Sequential(
-          PartOfLinear(of.width, 4 * of.width, Split::kOutput, flags, job, boxes), torch::nn::GELU(),
-          PartOfLinear(4 * of.width, of.width, Split::kInput, flags, job, boxes), torch::nn::Dropout(of.dropout));
+          PartOfLinear(of.width, 4 * of.width, Split::kOutput, flags, job, parts), torch::nn::GELU(),
+          PartOfLinear(4 * of.width, of.width, Split::kInput, flags, job, parts), torch::nn::Dropout(of.dropout));
     };
   }
   config.vocabulary = static_cast<int64_t>(text->vocabulary().size());
@@ -219,7 +217,8 @@ absl::Status Train(const Flags& flags) {
   int64_t characters_seen = 0;
 
   // 1. Every rank opens the store, and says which one it is, how the ranks tell each other something, and what they
-  // have alike, which is everything here but boxes. The all-gather has a client of the c10d::Store of its own.
+  // have alike, which is everything here but parts of tensors. The all-gather has a client of the c10d::Store of its
+  // own.
   auto checkpointer = tidemark::AsyncCheckpointer::Open({
       .directory = flags.store,
       .ranks =
@@ -244,7 +243,7 @@ absl::Status Train(const Flags& flags) {
   state.AddValue("characters_seen", &characters_seen);
 
   // 2. Where a tensor is a part of a larger one, it says which part. The optimizer's tensors for it follow.
-  for (BoxOf& box : boxes) state.SetBox(box.tensor, std::move(box.shape), std::move(box.offset));
+  for (PartOfTensor& part : parts) state.SetBoxes(part.tensor, std::move(part.layout));
 
   // They go on where the last run was stopped, all from the same step, or none with an error.
   const absl::StatusOr<int64_t> first_step = (*checkpointer)->Resume(state);

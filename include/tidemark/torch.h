@@ -76,6 +76,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tidemark/entry.h"
+#include "tidemark/layouts.h"
 #include "tidemark/snapshot.h"
 #include "tidemark/state.h"
 #include "torch/nn/module.h"
@@ -166,21 +167,49 @@ class TorchState : public State {
   // Adds a tensor; a restore writes into it. Shares ownership.
   void AddTensor(std::string name, at::Tensor tensor);
 
-  // Of a job of several ranks (tidemark/ranks.h): says that `tensor` is the box at `offset` of a tensor of `shape`, which
-  // the ranks hold together. It is a parameter of a module, or a tensor that AddTensor adds, before or after this call.
-  // What an optimizer keeps for it in its shape is the same box. A restore fills the box from whatever boxes the tensor
-  // was saved in, by any number of ranks. The last call for a tensor counts. Later it may move to other memory or another
-  // device. Of a Linear whose output features are split over ranks, the weight is the box at {first feature, 0} of a
-  // tensor of {all output features, input features}, and the bias the one at {first feature} of {all output features}.
+  // Of a job of several ranks (tidemark/ranks.h): says that `tensor` is the box at `offset` of a tensor of `shape`,
+  // which the ranks hold together. It is a parameter of a module, or a tensor that AddTensor adds, before or after this
+  // call. What an optimizer keeps for it in its shape is the same box. A restore fills the box from whatever boxes the
+  // tensor was saved in, by any number of ranks. The last call for a tensor counts. Later it may move to other memory
+  // or another device. Of a Linear whose output features are split over ranks, the weight is the box at {first feature,
+  // 0} of a tensor of {all output features, input features}, and the bias the one at {first feature} of {all output
+  // features}.
   //
   // Waits until an overlapped save has read the tensors. Errors of Save and of the restore, until ClearBoxes:
   //   kInvalidArgument   The tensor is undefined; it is no box of that shape; it has another shape by now; or the state
   //                      does not have it, for example because the module has a new parameter.
   //   kUnimplemented     The state has an LBFGS, which keeps one state for all parameters.
   void SetBox(const at::Tensor& tensor, std::vector<int64_t> shape, std::vector<int64_t> offset);
+  // The same of a tensor that is several boxes of a larger tensor, such as a fused QKV. tidemark/layouts.h has the
+  // layouts of tensor parallelism and of FSDP. Each box becomes an entry of its own, with the name of the tensor.
+  //
+  //   const tidemark::ShardRange out = tidemark::SplitEvenly(40, /*rank=*/1, /*world_size=*/3);
+  //   torch::nn::Linear linear(10, out.count);
+  //   state.SetBoxes(linear->weight, tidemark::ColumnParallel({40, 10}, out));
+  //   state.SetBoxes(linear->bias, tidemark::ColumnParallel({40}, out));
+  //
+  // Errors: those of SetBox, and kInvalidArgument where the layout's boxes do not make up the tensor, or overlap.
+  void SetBoxes(const at::Tensor& tensor, TensorLayout layout);
+  // The same of a tensor of one dimension that has a range of the elements of several parameters, as under FSDP1. The
+  // state then has entries of these parameters, and none of the tensor: in the tensor's name, what is behind the last
+  // '.' is replaced by the parameter's. What an optimizer keeps for the tensor likewise becomes that of each parameter.
+  // So ranks that shard the parameters, and a process that has them whole, restore from each other.
+  //
+  // Here rank 1 of 3 has 30 of the 88 elements of a Linear. A process that has it whole adds it as a module "model":
+  //
+  //   torch::Tensor flat = torch::zeros({30});
+  //   state.AddTensor("model.flat", flat);
+  //   state.SetFlatShard(flat, {.parameters = {{"weight", {8, 10}}, {"bias", {8}}}, .first = 30});
+  //
+  // Errors: those of SetBox, and
+  //   kInvalidArgument   The tensor has not one dimension. There is no parameter; two have one name; one has no
+  //                      dimension, or more than 2^61 elements. The tensor is tied to one that is not the same flat
+  //                      shard. Of a restore: the checkpoint has the optimizer's state of some of the parameters only,
+  //                      or different numbers of steps for them, and the tensor has one state for all.
+  void SetFlatShard(const at::Tensor& tensor, const FlatShard& shard);
   // AddTensor and SetBox.
   void AddBox(std::string name, at::Tensor tensor, std::vector<int64_t> shape, std::vector<int64_t> offset);
-  // Forgets what SetBox said, of all tensors. Waits as that does.
+  // Forgets what SetBox, SetBoxes and SetFlatShard said, of all tensors. Waits as that does.
   void ClearBoxes();
 
   // Whether restores convert floating-point tensors that the checkpoint holds in another floating-point dtype than the

@@ -218,9 +218,9 @@ void TorchCatalog::Constant(std::string_view text) {
 }
 
 std::vector<State::Entry> TorchCatalog::Entries() const {
-  using Place = std::tuple<const void*, int64_t, int, std::vector<int64_t>, bool, bool>;
+  using Place = std::tuple<const void*, int64_t, int, std::vector<int64_t>, bool, bool, uint32_t>;
   absl::flat_hash_map<Place, int64_t> first_at;
-  absl::flat_hash_map<const at::TensorImpl*, int64_t> parameter_at;
+  absl::flat_hash_map<std::pair<const at::TensorImpl*, uint32_t>, int64_t> parameter_at;
   std::vector<State::Entry> entries;
   entries.reserve(items_.size());
   for (size_t i = 0; i < items_.size(); ++i) {
@@ -247,15 +247,16 @@ std::vector<State::Entry> TorchCatalog::Entries() const {
                 static_cast<int>(item.scalar_type),
                 {item.extents.begin(), item.extents.end()},
                 item.tensor.is_conj(),
-                item.tensor.is_neg()};
+                item.tensor.is_neg(),
+                item.use.parameter};
     const auto [first, is_new] = first_at.emplace(std::move(place), static_cast<int64_t>(i));
     if (!is_new) {
       entry.alias_of = first->second;
       // The first is what is copied for both.
       if (item.use.early) entries[static_cast<size_t>(first->second)].changes_early = true;
     }
-    parameter_at.emplace(item.tensor.unsafeGetTensorImpl(), first->second);
-    const auto parameter = parameter_at.find(item.use.with);
+    parameter_at.emplace(std::pair(item.tensor.unsafeGetTensorImpl(), item.use.parameter), first->second);
+    const auto parameter = parameter_at.find(std::pair(item.use.with, item.use.parameter));
     if (parameter != parameter_at.end() && parameter->second != static_cast<int64_t>(i)) {
       entry.staged_with = parameter->second;
     }

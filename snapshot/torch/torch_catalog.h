@@ -34,7 +34,9 @@ namespace tidemark {
 // How the trainer changes a tensor.
 struct TensorUse {
   bool early = false;  // before it waits for the copies of an overlapped save
-  // Together with this parameter, if that is reported too. Null: on its own.
+  // Of a flat shard: which of the parameters in it is reported, in the order of TorchBoxes::FlatNames.
+  uint32_t parameter = 0;
+  // Together with this parameter, for which an optimizer keeps it, if that is reported too. Null: on its own.
   const at::TensorImpl* with = nullptr;
 
   friend bool operator==(const TensorUse&, const TensorUse&) = default;
@@ -96,8 +98,7 @@ class TorchCatalog {
   // The tensor of an item; undefined if it is a value.
   const at::Tensor& tensor(size_t item) const { return items_[item].tensor; }
 
-  // The parameter for which an optimizer keeps the tensor; null: it is no such tensor.
-  const at::TensorImpl* parameter_of(size_t item) const { return items_[item].use.with; }
+  const TensorUse& use(size_t item) const { return items_[item].use; }
 
   // Devices, other than the CPU, that tensors are on.
   const std::vector<c10::Device>& devices() const { return devices_; }

@@ -6,11 +6,8 @@
 #include <type_traits>
 
 #include "ATen/ATen.h"
-#include "c10/core/InferenceMode.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
-#include "snapshot/torch/torch_dtypes.h"
-#include "storage/io/printable_text.h"
 
 namespace tidemark {
 namespace {
@@ -36,11 +33,19 @@ class CatalogFields final : public FieldVisitor {
   explicit CatalogFields(TorchCatalog& catalog) : catalog_(catalog) {}
 
   // The parameter that the fields which follow are for; null: for several.
-  void set_parameter(const at::TensorImpl* parameter) { parameter_ = parameter; }
+  void set_parameter(const at::TensorImpl* parameter) {
+    use_ = {.with = parameter};
+    is_of_flat_ = false;
+  }
+  // Of a flat shard, the parameter with this number.
+  void set_parameter(const at::TensorImpl* flat, uint32_t number) {
+    use_ = {.parameter = number, .with = flat};
+    is_of_flat_ = true;
+  }
 
   void Int64(std::string_view field, int64_t& value) override {
     const TorchCatalog::Scope in_field(catalog_, field);
-    catalog_.Int64(value);
+    catalog_.Int64(value, is_of_flat_ ? CheckSameForAll(field) : nullptr);
   }
   void Double(std::string_view field, double& value) override {
     const TorchCatalog::Scope in_field(catalog_, field);
@@ -57,7 +62,7 @@ class CatalogFields final : public FieldVisitor {
   void Tensor(std::string_view field, Need, Form, at::Tensor& tensor) override {
     if (!tensor.defined()) return;
     const TorchCatalog::Scope in_field(catalog_, field);
-    catalog_.Tensor(tensor, {.with = parameter_});
+    catalog_.Tensor(tensor, use_);
   }
   void Tensors(std::string_view field, Form, std::deque<at::Tensor>& tensors) override {
     const TorchCatalog::Scope in_field(catalog_, field);
@@ -68,174 +73,37 @@ class CatalogFields final : public FieldVisitor {
   }
 
  private:
+  // The optimizer has one value for all parameters of the flat shard.
+  TorchCatalog::Check CheckSameForAll(std::string_view field) {
+    std::shared_ptr<std::optional<std::string>>& first = first_of_flat_[std::string(field)];
+    if (use_.parameter == 0) first = std::make_shared<std::optional<std::string>>();
+    return [first](std::string_view bytes) {
+      if (!*first) first->emplace(bytes);
+      if (**first == bytes) return absl::OkStatus();
+      return absl::InvalidArgumentError(
+          "the checkpoint has another value for an earlier parameter of the same flat shard, for which there is one");
+    };
+  }
+
   TorchCatalog& catalog_;
-  const at::TensorImpl* parameter_ = nullptr;
+  TensorUse use_;
+  bool is_of_flat_ = false;
+  // By field, what the first parameter of the flat shard has received.
+  absl::flat_hash_map<std::string, std::shared_ptr<std::optional<std::string>>> first_of_flat_;
 };
-
-// Collects a state's tensors by their fields' names.
-class FieldTensors final : public FieldVisitor {
- public:
-  const at::Tensor& Find(const std::string& field) const {
-    static const at::Tensor none;
-    const auto found = tensors_.find(field);
-    return found == tensors_.end() ? none : found->second;
-  }
-
-  void Int64(std::string_view, int64_t&) override {}
-  void Double(std::string_view, double&) override {}
-  void Bool(std::string_view, bool&) override {}
-  void Text(std::string_view, std::string&) override {}
-  void Tensor(std::string_view field, Need, Form, at::Tensor& tensor) override {
-    tensors_[std::string(field)] = tensor;
-  }
-  void Tensors(std::string_view field, Form, std::deque<at::Tensor>& tensors) override {
-    for (size_t i = 0; i < tensors.size(); ++i) tensors_[ElementName(field, i)] = tensors[i];
-  }
-
-  static std::string ElementName(std::string_view field, size_t i) { return fmt::format("{}.{}", field, i); }
-
- private:
-  absl::flat_hash_map<std::string, at::Tensor> tensors_;
-};
-
-// Gives a state the tensors that the checkpoint holds for it. Where shape or dtype differ from what the parameter calls
-// for, the tensor gets those of the parameter, and the restore's comparison of entries reports the difference.
-class StateMaker final : public FieldVisitor {
- public:
-  // Fields under `prefix`. With `all_saved`, the checkpoint must hold every scalar. Tensors of `present` that fit are
-  // used again.
-  StateMaker(const SavedEntries& saved, std::string prefix, bool all_saved, const FieldTensors& present,
-             const at::Tensor& parameter, int64_t flat_size)
-      : saved_(saved),
-        prefix_(std::move(prefix)),
-        all_saved_(all_saved),
-        present_(present),
-        parameter_(parameter),
-        flat_size_(flat_size) {}
-
-  // Whether the checkpoint holds any field of the state.
-  bool any() const { return any_; }
-  // The name of a field that is needed and absent; empty if there is none.
-  const std::string& absent() const { return absent_; }
-
-  void Int64(std::string_view field, int64_t&) override { Scalar(field); }
-  void Double(std::string_view field, double&) override { Scalar(field); }
-  void Bool(std::string_view field, bool&) override { Scalar(field); }
-  void Text(std::string_view field, std::string&) override { Scalar(field); }
-  void Tensor(std::string_view field, Need need, Form form, at::Tensor& tensor) override {
-    if (const EntrySpec* spec = Find(field)) {
-      Make(*spec, form, std::string(field), tensor);
-    }
-    if (need == Need::kAlways && !tensor.defined()) NoteAbsent(field);
-  }
-  void Tensors(std::string_view field, Form form, std::deque<at::Tensor>& tensors) override {
-    size_t count = 0;
-    for (; const EntrySpec* spec = Find(FieldTensors::ElementName(field, count)); ++count) {
-      if (count == tensors.size()) tensors.emplace_back();
-      Make(*spec, form, FieldTensors::ElementName(field, count), tensors[count]);
-    }
-    if (count > 0) tensors.resize(count);
-    if (sequence_length_ && *sequence_length_ != tensors.size()) NoteAbsent(FieldTensors::ElementName(field, count));
-    sequence_length_ = tensors.size();
-  }
-
- private:
-  const EntrySpec* Find(std::string_view field) {
-    const auto found = saved_.find(prefix_ + std::string(field));
-    if (found == saved_.end()) return nullptr;
-    any_ = true;
-    return found->second;
-  }
-
-  void Scalar(std::string_view field) {
-    if (Find(field) == nullptr && all_saved_) NoteAbsent(field);
-  }
-
-  void NoteAbsent(std::string_view field) {
-    if (absent_.empty()) absent_ = prefix_ + std::string(field);
-  }
-
-  void Make(const EntrySpec& spec, Form form, const std::string& field, at::Tensor& tensor) const {
-    tensor = present_.Find(field);
-    // This may be a box of the parameter, and the checkpoint has the shape of the whole.
-    const at::IntArrayRef shape = form == Form::kParameter ? parameter_.sizes() : at::IntArrayRef(spec.shape);
-    const auto fits = [&] { return ToDtype(tensor.scalar_type()) == spec.dtype && tensor.sizes() == shape; };
-    if (tensor.defined() && fits()) return;
-    // Not inference tensors, even if the restore is called in inference mode: the optimizer must be able to write them.
-    const c10::InferenceMode no_inference(false);
-    const at::NoGradGuard no_grad;
-    switch (form) {
-      case Form::kParameter:
-        tensor = at::empty_like(parameter_);
-        break;
-      case Form::kFlat:
-        tensor = at::empty({flat_size_}, parameter_.options().requires_grad(false));
-        break;
-      case Form::kNumber: {
-        // LBFGS begins with an integer 1 in host memory, whatever the parameters are.
-        const at::ScalarType dtype = ToScalarType(spec.dtype).value_or(parameter_.scalar_type());
-        const at::Device device = at::isFloatingType(dtype) ? parameter_.device() : at::Device(at::kCPU);
-        tensor = at::empty({}, at::TensorOptions().dtype(dtype).device(device));
-        break;
-      }
-    }
-  }
-
-  const SavedEntries& saved_;
-  const std::string prefix_;
-  const bool all_saved_;
-  const FieldTensors& present_;
-  const at::Tensor& parameter_;
-  const int64_t flat_size_;
-  bool any_ = false;
-  std::string absent_;
-  std::optional<size_t> sequence_length_;
-};
-
-// Collects the names of options.
-class FieldNames final : public FieldVisitor {
- public:
-  explicit FieldNames(std::vector<std::string>& names) : names_(names) {}
-  void Int64(std::string_view field, int64_t&) override { names_.emplace_back(field); }
-  void Double(std::string_view field, double&) override { names_.emplace_back(field); }
-  void Bool(std::string_view field, bool&) override { names_.emplace_back(field); }
-  void Text(std::string_view field, std::string&) override { names_.emplace_back(field); }
-  void Tensor(std::string_view field, Need, Form, at::Tensor&) override { names_.emplace_back(field); }
-  void Tensors(std::string_view field, Form, std::deque<at::Tensor>&) override { names_.emplace_back(field); }
-
- private:
-  std::vector<std::string>& names_;
-};
-
-// Which optimizer the checkpoint holds under `name`. The type itself is a value, and values are read only after the
-// entries were found to fit; but it shows in the names of the options and the length of the type. Null: none, or one
-// that cannot be told.
-const OptimizerKind* SavedKind(const SavedEntries& saved, const std::string& name) {
-  const auto type = saved.find(name + ".type");
-  if (type == saved.end() || type->second->shape.size() != 1) return nullptr;
-  for (const OptimizerKind& kind : OptimizerKinds()) {
-    if (type->second->shape[0] != static_cast<int64_t>(kind.type.size())) continue;
-    std::vector<std::string> fields;
-    FieldNames visitor(fields);
-    kind.visit_options(*kind.make_options(), visitor);
-    const bool has_all = std::all_of(fields.begin(), fields.end(), [&](const std::string& field) {
-      return saved.contains(fmt::format("{}.param_groups.0.{}", name, field));
-    });
-    if (has_all) return &kind;
-  }
-  return nullptr;
-}
 
 }  // namespace
 
 OptimizerSource::OptimizerSource(std::string name, torch::optim::Optimizer& optimizer,
                                  std::vector<TorchState::NamedModule> modules,
-                                 const std::vector<const TensorsSource*>& tensors, const OptimizerKind& kind)
+                                 const std::vector<const TensorsSource*>& tensors, const OptimizerKind& kind,
+                                 const TorchBoxes& boxes)
     : TorchSource(std::move(name)),
       optimizer_(optimizer),
       modules_(std::move(modules)),
       tensors_(tensors),
-      kind_(kind) {}
+      kind_(kind),
+      boxes_(boxes) {}
 
 bool OptimizerSource::BindModules() {
   struct Comparison final : ModuleVisitor {
@@ -315,12 +183,23 @@ absl::Status OptimizerSource::BindGroups() {
       const at::Tensor& parameter = group.parameters[i];
       const auto found = names.find(parameter.unsafeGetTensorImpl());
       if (found == names.end()) return NamelessError(parameter, groups_.size(), i);
-      group.parameter_names += (i > 0 ? "\n" : "") + std::string(found->second);
+      std::vector<std::string> names_of_flat = boxes_.FlatNames(parameter, found->second);
+      group.parameter_names += (i > 0 ? "\n" : "");
+      group.parameter_names +=
+          names_of_flat.empty() ? found->second : fmt::format("{}", fmt::join(names_of_flat, "\n"));
       if (kind_.one_state && !holders_.empty()) {
         holders_.front().flat_size += parameter.numel();
         continue;
       }
-      holders_.push_back({.name = kind_.one_state ? "lbfgs" : std::string(found->second),
+      std::string name = kind_.one_state ? "lbfgs" : found->second;
+      const bool is_flat = !names_of_flat.empty();
+      if (is_flat) {
+        name = std::move(names_of_flat.front());
+        names_of_flat.erase(names_of_flat.begin());
+      }
+      holders_.push_back({.name = std::move(name),
+                          .is_flat = is_flat,
+                          .other_names = std::move(names_of_flat),
                           .key = StateKey<StateMap::key_type>(parameter),
                           .parameter = parameter,
                           .flat_size = parameter.numel()});
@@ -332,8 +211,9 @@ absl::Status OptimizerSource::BindGroups() {
 
 absl::Status OptimizerSource::Bind() {
   const bool modules_changed = BindModules();
-  if (!modules_changed && !GroupsChanged()) return absl::OkStatus();
+  if (!modules_changed && !GroupsChanged() && boxes_version_ == boxes_.version()) return absl::OkStatus();
   prepared_.clear();
+  boxes_version_ = boxes_.version();
   absl::Status status = BindGroups();
   if (!status.ok()) groups_.clear();  // the next Bind must not take them for complete
   return status;
@@ -390,71 +270,23 @@ void OptimizerSource::Walk(TorchCatalog& catalog) {
   FindStates();
   for (size_t h = 0; h < holders_.size(); ++h) {
     if (h + kPrefetchStates < states_.size()) __builtin_prefetch(states_[h + kPrefetchStates]);
-    const TorchCatalog::Scope in_holder(catalog, holders_[h].name);
+    const Holder& holder = holders_[h];
     ParamState* state = states_[h];
     if (!prepared_.empty() && prepared_[h].then != Prepared::Then::kKeep) state = prepared_[h].state.get();
     if (state == nullptr) continue;
-    fields.set_parameter(kind_.one_state ? nullptr : holders_[h].parameter.unsafeGetTensorImpl());
-    kind_.visit_state(*state, fields);
-  }
-}
-
-absl::Status OptimizerSource::PrepareHolder(const SavedEntries& saved, bool all_saved, const Holder& holder,
-                                            Prepared& prepared) {
-  ParamState* present = Present(holder);
-  FieldTensors present_tensors;
-  if (present != nullptr) kind_.visit_state(*present, present_tensors);
-  StateMaker maker(saved, fmt::format("{}.{}.", name(), holder.name), all_saved, present_tensors, holder.parameter,
-                   holder.flat_size);
-  // What is no field (LBFGS's `al`, as long as the history was) must not come from the present state when all of it is
-  // replaced.
-  std::unique_ptr<ParamState> state = present != nullptr && !all_saved ? present->clone() : kind_.make_state();
-  kind_.visit_state(*state, maker);
-  if (!maker.any()) {
-    if (all_saved && present != nullptr && !kind_.state_from_start) prepared.then = Prepared::Then::kErase;
-    return absl::OkStatus();
-  }
-  if (!maker.absent().empty()) {
-    return absl::InvalidArgumentError(fmt::format(
-        "entry '{}': the checkpoint lacks it, but holds other entries of the same optimizer state", maker.absent()));
-  }
-  prepared.then = Prepared::Then::kReplace;
-  prepared.state = std::move(state);
-  return absl::OkStatus();
-}
-
-absl::Status OptimizerSource::Prepare(const SavedEntries& saved) {
-  prepared_.clear();
-  if (absl::Status status = Bind(); !status.ok()) return status;
-  const OptimizerKind* saved_kind = SavedKind(saved, name());
-  if (saved_kind != nullptr && saved_kind != &kind_) {
-    return absl::InvalidArgumentError(fmt::format("entry '{}.type': the checkpoint has '{}', the state '{}'", name(),
-                                                  storage::PrintableText(saved_kind->type), kind_.type));
-  }
-  // Without the type, a part of the optimizer was chosen, and the rest is to stay.
-  const bool all_saved = saved.contains(name() + ".type");
-  std::vector<Prepared> prepared(holders_.size());
-  for (size_t h = 0; h < holders_.size(); ++h) {
-    if (absl::Status status = PrepareHolder(saved, all_saved, holders_[h], prepared[h]); !status.ok()) return status;
-  }
-  prepared_ = std::move(prepared);
-  return absl::OkStatus();
-}
-
-void OptimizerSource::Install() {
-  for (size_t h = 0; h < prepared_.size(); ++h) {
-    switch (prepared_[h].then) {
-      case Prepared::Then::kKeep:
-        break;
-      case Prepared::Then::kReplace:
-        optimizer_.state()[holders_[h].key] = std::move(prepared_[h].state);
-        break;
-      case Prepared::Then::kErase:
-        optimizer_.state().erase(holders_[h].key);
-        break;
+    const at::TensorImpl* parameter = holder.parameter.unsafeGetTensorImpl();
+    if (!holder.is_flat) {
+      fields.set_parameter(kind_.one_state ? nullptr : parameter);
+      const TorchCatalog::Scope in_holder(catalog, holder.name);
+      kind_.visit_state(*state, fields);
+      continue;
+    }
+    for (size_t i = 0; i <= holder.other_names.size(); ++i) {
+      fields.set_parameter(parameter, static_cast<uint32_t>(i));
+      const TorchCatalog::Scope in_holder(catalog, i == 0 ? holder.name : holder.other_names[i - 1]);
+      kind_.visit_state(*state, fields);
     }
   }
-  prepared_.clear();
 }
 
 }  // namespace tidemark

@@ -17,9 +17,9 @@ namespace tidemark {
 class OptimizerSource final : public TorchSource {
  public:
   // Parameters have their names from `modules`. Parameters outside of these modules have them from `tensors`, which may
-  // grow later.
+  // grow later. Neither `tensors` nor `boxes` is owned.
   OptimizerSource(std::string name, torch::optim::Optimizer& optimizer, std::vector<TorchState::NamedModule> modules,
-                  const std::vector<const TensorsSource*>& tensors, const OptimizerKind& kind);
+                  const std::vector<const TensorsSource*>& tensors, const OptimizerKind& kind, const TorchBoxes& boxes);
 
   void Walk(TorchCatalog& catalog) override;
   bool keeps_one_for_all() const override { return kind_.one_state; }
@@ -33,7 +33,9 @@ class OptimizerSource final : public TorchSource {
 
   // A parameter, or for LBFGS the first one, standing for all.
   struct Holder {
-    std::string name;  // within the optimizer's: the parameter's qualified name, or "lbfgs"
+    std::string name;                      // within the optimizer's: the parameter's qualified name, or "lbfgs"
+    bool is_flat = false;                  // the parameter is a flat shard
+    std::vector<std::string> other_names;  // of its parameters behind the first
     StateMap::key_type key;
     at::Tensor parameter;
     int64_t flat_size = 0;  // elements of all parameters that it stands for
@@ -61,6 +63,7 @@ class OptimizerSource final : public TorchSource {
   absl::Status BindGroups();
   absl::Status NamelessError(const at::Tensor& parameter, size_t group, size_t index) const;
   absl::Status PrepareHolder(const SavedEntries& saved, bool all_saved, const Holder& holder, Prepared& prepared);
+  absl::Status CheckAllSavedAlike(const SavedEntries& saved, const Holder& holder) const;
   ParamState* Present(const Holder& holder) const;
   // Brings states_ up to date: in the order of the map, which takes no look-ups while its keys stay where they are.
   void FindStates();
@@ -69,6 +72,8 @@ class OptimizerSource final : public TorchSource {
   const std::vector<TorchState::NamedModule> modules_;
   const std::vector<const TensorsSource*>& tensors_;
   const OptimizerKind& kind_;
+  const TorchBoxes& boxes_;
+  uint64_t boxes_version_ = 0;  // when holders_ was made
 
   // The modules' parameters as they were when holders_ was made; the handles keep their addresses from being reused.
   std::vector<at::Tensor> module_parameters_;

@@ -58,27 +58,39 @@ void WalkModule(const torch::nn::Module& module, ModuleVisitor& visitor) {
   }
 }
 
+void ReportTensor(const TorchBoxes& boxes, std::string_view name, const at::Tensor& tensor, TensorUse use,
+                  TorchCatalog& catalog) {
+  const std::vector<std::string> names = boxes.FlatNames(tensor, name);
+  for (const std::string& of_parameter : names) {
+    const TorchCatalog::Scope in_tensor(catalog, of_parameter);
+    catalog.Tensor(tensor, use);
+    ++use.parameter;
+  }
+  if (!names.empty()) return;
+  const TorchCatalog::Scope in_tensor(catalog, name);
+  catalog.Tensor(tensor, use);
+}
+
 void ModuleSource::Walk(TorchCatalog& catalog) {
   class Reporter final : public ModuleVisitor {
    public:
-    explicit Reporter(TorchCatalog& catalog) : catalog_(catalog) {}
+    Reporter(const TorchBoxes& boxes, TorchCatalog& catalog) : boxes_(boxes), catalog_(catalog) {}
     void Parameter(const std::string& key, const at::Tensor& tensor) override {
-      const TorchCatalog::Scope in_tensor(catalog_, key);
-      catalog_.Tensor(tensor);
+      ReportTensor(boxes_, key, tensor, {}, catalog_);
     }
     void Buffer(const std::string& key, const at::Tensor& tensor) override {
-      const TorchCatalog::Scope in_tensor(catalog_, key);
       // The optimizer changes parameters, but forward() changes buffers: BatchNorm its statistics.
-      catalog_.Tensor(tensor, {.early = true});
+      ReportTensor(boxes_, key, tensor, {.early = true}, catalog_);
     }
     void Enter(const std::string& key) override { catalog_.Enter(key); }
     void Leave() override { catalog_.Leave(); }
 
    private:
+    const TorchBoxes& boxes_;
     TorchCatalog& catalog_;
   };
   const TorchCatalog::Scope in_source(catalog, name());
-  Reporter reporter(catalog);
+  Reporter reporter(boxes_, catalog);
   WalkModule(module_, reporter);
 }
 
@@ -134,10 +146,7 @@ void TensorsSource::Add(std::string_view name, at::Tensor tensor) {
 }
 
 void TensorsSource::Walk(TorchCatalog& catalog) {
-  ForEach([&](std::string_view name, const at::Tensor& tensor) {
-    const TorchCatalog::Scope in_tensor(catalog, name);
-    catalog.Tensor(tensor);
-  });
+  ForEach([&](std::string_view name, const at::Tensor& tensor) { ReportTensor(boxes_, name, tensor, {}, catalog); });
 }
 
 }  // namespace tidemark

@@ -13,6 +13,7 @@
 #include "ATen/core/Tensor.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "snapshot/torch/torch_boxes.h"
 #include "snapshot/torch/torch_catalog.h"
 #include "tidemark/entry.h"
 #include "torch/nn/module.h"
@@ -62,13 +63,20 @@ class ModuleVisitor {
 // no names, as named_parameters() does.
 void WalkModule(const torch::nn::Module& module, ModuleVisitor& visitor);
 
+// Reports the tensor; a flat shard as each of the parameters in it.
+void ReportTensor(const TorchBoxes& boxes, std::string_view name, const at::Tensor& tensor, TensorUse use,
+                  TorchCatalog& catalog);
+
 class ModuleSource final : public TorchSource {
  public:
-  ModuleSource(std::string name, const torch::nn::Module& module) : TorchSource(std::move(name)), module_(module) {}
+  // `boxes` is not owned.
+  ModuleSource(std::string name, const torch::nn::Module& module, const TorchBoxes& boxes)
+      : TorchSource(std::move(name)), module_(module), boxes_(boxes) {}
   void Walk(TorchCatalog& catalog) override;
 
  private:
   const torch::nn::Module& module_;
+  const TorchBoxes& boxes_;
 };
 
 class GeneratorSource final : public TorchSource {
@@ -88,7 +96,8 @@ class GeneratorSource final : public TorchSource {
 // Tensors that were given one by one. They may be many, so they and their names lie side by side.
 class TensorsSource final : public TorchSource {
  public:
-  TensorsSource() : TorchSource("tensors") {}
+  // `boxes` is not owned.
+  explicit TensorsSource(const TorchBoxes& boxes) : TorchSource("tensors"), boxes_(boxes) {}
   void Add(std::string_view name, at::Tensor tensor);
   void Walk(TorchCatalog& catalog) override;
 
@@ -107,6 +116,7 @@ class TensorsSource final : public TorchSource {
     at::Tensor tensor;
     size_t name_end;  // in names_; it begins where the one before it ends
   };
+  const TorchBoxes& boxes_;
   std::vector<Named> tensors_;
   std::string names_;
 };

@@ -33,6 +33,7 @@ struct TorchState::Impl {
     }
   };
 
+  TorchBoxes boxes;  // which the sources refer to
   std::vector<std::unique_ptr<TorchSource>> sources;
   std::vector<const TensorsSource*> tensors;  // those of `sources`
   TensorsSource* last_tensors = nullptr;      // sources.back(), if it is one of these
@@ -40,13 +41,13 @@ struct TorchState::Impl {
   std::map<c10::Device, DeviceReader, DeviceLess> readers;
   std::vector<c10::Stream> written;  // with copies of received tensors that nobody has waited for
   bool converts_dtypes = false;
-  absl::flat_hash_map<size_t, at::ScalarType> conversions;  // of this restore: by item, the checkpoint's dtype
+  absl::flat_hash_map<size_t, at::ScalarType> conversions;  // of this restore: by part, the checkpoint's dtype
   std::vector<at::Tensor> converted;                        // read by devices until FlushReceived
   std::vector<std::string> saved_patterns;                  // of tensors that saves convert
   at::ScalarType saved_type = at::ScalarType::Undefined;    // to this dtype
-  absl::flat_hash_map<size_t, at::ScalarType> casts;        // of the last Refresh: by item, the dtype to be saved
-  TorchBoxes boxes;
-  bool preparing_restore = false;  // Refresh describes the tensors as they are
+  absl::flat_hash_map<size_t, at::ScalarType> casts;        // of the last Refresh: by part, the dtype to be saved
+  std::vector<TorchBoxes::Part> parts;                      // of the catalog, by derived entry; empty: each item is one
+  bool preparing_restore = false;                           // Refresh describes the tensors as they are
 
   void Add(std::unique_ptr<TorchSource> source) {
     sources.push_back(std::move(source));
@@ -56,8 +57,19 @@ struct TorchState::Impl {
   // By the next Refresh, every tensor.
   void DescribeAnew(const State& state) {
     state.AwaitStaging();  // which reads the catalog
-    catalog.Clear();
+    ClearCatalog();
   }
+
+  void ClearCatalog() {
+    catalog.Clear();
+    parts.clear();
+  }
+
+  // A part is what a derived entry has of the catalog: an item, or a box of the tensor of one.
+  size_t part_count() const { return parts.empty() ? catalog.size() : parts.size(); }
+  size_t ItemOf(size_t part) const { return parts.empty() ? part : parts[part].item; }
+  // Undefined if it is a value.
+  const at::Tensor& TensorOf(size_t part) const { return parts.empty() ? catalog.tensor(part) : parts[part].tensor; }
 
   // The sources report to the catalog, in the kind of walk that has begun.
   absl::Status Walk() {
@@ -68,7 +80,9 @@ struct TorchState::Impl {
         catalog.Fail(StatusOfException(fmt::format("entry '{}'", source->name())));
       }
     }
-    return catalog.End();
+    absl::Status status = catalog.End();
+    if (!status.ok()) parts.clear();
+    return status;
   }
 
   absl::Status Publish() {
@@ -76,7 +90,8 @@ struct TorchState::Impl {
     return Walk();
   }
 
-  absl::Status PutBoxes(std::span<Entry> entries) const {
+  absl::Status PutBoxes(std::vector<Entry>& entries) {
+    parts.clear();
     if (boxes.empty()) return absl::OkStatus();
     for (const auto& source : sources) {
       if (!source->keeps_one_for_all()) continue;
@@ -85,57 +100,57 @@ struct TorchState::Impl {
           "the state are boxes (SetBox)",
           source->name()));
     }
-    const auto item = [&](size_t i) { return TorchBoxes::Item{catalog.tensor(i), catalog.parameter_of(i)}; };
-    return boxes.Put(item, entries);
+    const auto item = [&](size_t i) { return TorchBoxes::Item{catalog.tensor(i), catalog.use(i)}; };
+    return CatchTorch("the boxes of tensors", [&] { return boxes.Put(item, &entries, &parts); });
   }
 
   // Notes each tensor that is saved in another dtype, and sets that dtype in `entries`.
   void PrepareCasts(std::span<Entry> entries) {
     casts.clear();
     if (preparing_restore || saved_patterns.empty()) return;
-    for (size_t item = 0; item < entries.size(); ++item) {
-      Entry& entry = entries[item];
-      if (entry.spec.kind != EntryKind::kTensor || !at::isFloatingType(catalog.tensor(item).scalar_type())) continue;
+    for (size_t part = 0; part < entries.size(); ++part) {
+      Entry& entry = entries[part];
+      if (entry.spec.kind != EntryKind::kTensor || !at::isFloatingType(TensorOf(part).scalar_type())) continue;
       const std::string& name = entry.alias_of < 0 ? entry.spec.name : entries[entry.alias_of].spec.name;
       const bool wanted = std::any_of(saved_patterns.begin(), saved_patterns.end(),
                                       [&](const std::string& pattern) { return GlobMatches(pattern, name); });
-      if (!wanted || catalog.tensor(item).scalar_type() == saved_type) continue;
-      casts.emplace(item, saved_type);
+      if (!wanted || TensorOf(part).scalar_type() == saved_type) continue;
+      casts.emplace(part, saved_type);
       entry.spec.dtype = *ToDtype(saved_type);
-      entry.bytes = static_cast<uint64_t>(catalog.tensor(item).numel()) * c10::elementSize(saved_type);
+      entry.bytes = static_cast<uint64_t>(TensorOf(part).numel()) * c10::elementSize(saved_type);
       entry.host = nullptr;
     }
   }
 
   // The dtype in which a tensor is saved.
-  at::ScalarType SavedType(size_t item) const {
-    const auto cast = casts.find(item);
-    return cast == casts.end() ? catalog.tensor(item).scalar_type() : cast->second;
+  at::ScalarType SavedType(size_t part) const {
+    const auto cast = casts.find(part);
+    return cast == casts.end() ? TensorOf(part).scalar_type() : cast->second;
   }
 
   // Notes each tensor that the checkpoint holds in another floating-point dtype, and sets that dtype in `entries`.
   // Until the next Refresh `entries` describe the received tensors.
   void PrepareConversions(const SavedEntries& saved, std::span<Entry> entries) {
-    for (size_t item = 0; item < entries.size(); ++item) {
-      Entry& entry = entries[item];
+    for (size_t part = 0; part < entries.size(); ++part) {
+      Entry& entry = entries[part];
       const auto found = saved.find(entry.spec.name);
       if (found == saved.end() || entry.spec.kind != EntryKind::kTensor) continue;
       const Dtype held = found->second->dtype;
       const auto held_type = ToScalarType(held);
       if (held == entry.spec.dtype || found->second->kind != EntryKind::kTensor || !held_type) continue;
-      if (!at::isFloatingType(*held_type) || !at::isFloatingType(catalog.tensor(item).scalar_type())) continue;
-      conversions.emplace(item, *held_type);
+      if (!at::isFloatingType(*held_type) || !at::isFloatingType(TensorOf(part).scalar_type())) continue;
+      conversions.emplace(part, *held_type);
       entry.bytes = entry.bytes / GetDtypeInfo(entry.spec.dtype).element_bytes * GetDtypeInfo(held).element_bytes;
       entry.spec.dtype = held;
       entry.host = nullptr;
     }
   }
 
-  // `bytes` as they go into the tensor of an item. Throws what LibTorch throws.
-  std::span<const std::byte> Convert(size_t item, std::span<const std::byte> bytes) {
-    const auto conversion = conversions.find(item);
+  // `bytes` as they go into the tensor of a part. Throws what LibTorch throws.
+  std::span<const std::byte> Convert(size_t part, std::span<const std::byte> bytes) {
+    const auto conversion = conversions.find(part);
     if (conversion == conversions.end()) return bytes;
-    const at::Tensor& tensor = catalog.tensor(item);
+    const at::Tensor& tensor = TensorOf(part);
     const c10::InferenceMode no_autograd;
     const at::Tensor held = at::from_blob(const_cast<std::byte*>(bytes.data()), tensor.sizes(),
                                           at::TensorOptions().dtype(conversion->second));
@@ -145,7 +160,7 @@ struct TorchState::Impl {
 
   // The next Refresh describes the tensors anew: themselves, or as they are saved.
   void ForgetConversions() {
-    if (!conversions.empty() || !saved_patterns.empty()) catalog.Clear();
+    if (!conversions.empty() || !saved_patterns.empty()) ClearCatalog();
     conversions.clear();
   }
 
@@ -176,7 +191,7 @@ TorchState::TorchState() : impl_(std::make_unique<Impl>()) {}
 TorchState::~TorchState() = default;
 
 void TorchState::AddModule(std::string name, torch::nn::Module& module) {
-  impl_->Add(std::make_unique<ModuleSource>(std::move(name), module));
+  impl_->Add(std::make_unique<ModuleSource>(std::move(name), module, impl_->boxes));
 }
 
 void TorchState::AddOptimizer(std::string name, torch::optim::Optimizer& optimizer, const torch::nn::Module& module) {
@@ -192,7 +207,8 @@ void TorchState::AddOptimizer(std::string name, torch::optim::Optimizer& optimiz
         name)));
     return;
   }
-  impl_->Add(std::make_unique<OptimizerSource>(std::move(name), optimizer, std::move(modules), impl_->tensors, *kind));
+  impl_->Add(std::make_unique<OptimizerSource>(std::move(name), optimizer, std::move(modules), impl_->tensors, *kind,
+                                               impl_->boxes));
 }
 
 void TorchState::AddGenerator(std::string name, at::Generator generator) {
@@ -211,7 +227,7 @@ void TorchState::AddScheduler(std::string name, torch::optim::ReduceLROnPlateauS
 
 void TorchState::AddTensor(std::string name, at::Tensor tensor) {
   if (impl_->last_tensors == nullptr) {
-    auto tensors = std::make_unique<TensorsSource>();
+    auto tensors = std::make_unique<TensorsSource>(impl_->boxes);
     TensorsSource* last = tensors.get();
     impl_->Add(std::move(tensors));
     impl_->last_tensors = last;
@@ -227,7 +243,22 @@ void TorchState::AddBox(std::string name, at::Tensor tensor, std::vector<int64_t
 
 void TorchState::SetBox(const at::Tensor& tensor, std::vector<int64_t> shape, std::vector<int64_t> offset) {
   impl_->DescribeAnew(*this);
-  impl_->boxes.Set(tensor, std::move(shape), std::move(offset));
+  TensorLayout layout{.shape = std::move(shape), .boxes = {}};
+  if (tensor.defined()) {
+    layout.boxes.push_back(
+        {.begin = std::vector<int64_t>(offset.size(), 0), .extent = tensor.sizes().vec(), .offset = std::move(offset)});
+  }
+  impl_->boxes.Set("SetBox", tensor, std::move(layout));
+}
+
+void TorchState::SetBoxes(const at::Tensor& tensor, TensorLayout layout) {
+  impl_->DescribeAnew(*this);
+  impl_->boxes.Set("SetBoxes", tensor, std::move(layout));
+}
+
+void TorchState::SetFlatShard(const at::Tensor& tensor, const FlatShard& shard) {
+  impl_->DescribeAnew(*this);
+  impl_->boxes.SetFlat("SetFlatShard", tensor, shard);
 }
 
 void TorchState::ClearBoxes() {
@@ -257,7 +288,7 @@ absl::Status TorchState::Refresh() {
   if (impl_->catalog.changed()) {
     std::vector<Entry> found = impl_->catalog.Entries();
     if (absl::Status status = impl_->PutBoxes(found); !status.ok()) {
-      impl_->catalog.Clear();
+      impl_->ClearCatalog();
       SetDerivedEntries({});
       return status;
     }
@@ -304,11 +335,11 @@ absl::StatusOr<std::unique_ptr<State::DeviceImage>> TorchState::CopyOnDevice(std
     if (entry.host != nullptr) {
       return absl::InternalError(fmt::format("entry '{}' is in host memory and needs no copy", entry.spec.name));
     }
-    const size_t item = index - derived_begin();
-    const at::Tensor& tensor = impl_->catalog.tensor(item);
+    const size_t part = index - derived_begin();
+    const at::Tensor& tensor = impl_->TensorOf(part);
     const absl::StatusOr<DeviceReader*> reader = impl_->ReaderOf(tensor, entry.spec.name);
     if (!reader.ok()) return reader.status();
-    sources.push_back({.entry = index, .tensor = tensor, .type = impl_->SavedType(item), .reader = *reader});
+    sources.push_back({.entry = index, .tensor = tensor, .type = impl_->SavedType(part), .reader = *reader});
   }
   try {
     return TorchDeviceImage::Make(sources, bytes_max);
@@ -336,15 +367,15 @@ absl::Status TorchState::CopyToHost(std::span<const CopyRequest> requests) {
       continue;
     }
     try {
-      const size_t item = request.entry - derived_begin();
-      const at::Tensor& tensor = impl_->catalog.tensor(item);
+      const size_t part = request.entry - derived_begin();
+      const at::Tensor& tensor = impl_->TensorOf(part);
       const absl::StatusOr<DeviceReader*> reader = impl_->ReaderOf(tensor, entry.spec.name);
       if (!reader.ok()) {
         status = reader.status();
       } else if (*reader != nullptr) {
-        (*reader)->Enqueue(tensor, impl_->SavedType(item), request.destination);
+        (*reader)->Enqueue(tensor, impl_->SavedType(part), request.destination);
       } else {
-        EnqueueCopyToHost(tensor, impl_->SavedType(item), request.destination);
+        EnqueueCopyToHost(tensor, impl_->SavedType(part), request.destination);
       }
     } catch (...) {
       status = StatusOfException(fmt::format("entry '{}'", entry.spec.name));
@@ -380,13 +411,13 @@ absl::Status TorchState::PrepareRestore(std::span<const EntrySpec> saved) {
 
 absl::Status TorchState::Receive(size_t entry, std::span<const std::byte> bytes) {
   if (entry < derived_begin()) return State::Receive(entry, bytes);
-  const size_t item = entry - derived_begin();
-  if (item >= impl_->catalog.size()) {
+  const size_t part = entry - derived_begin();
+  if (part >= impl_->part_count()) {
     return absl::FailedPreconditionError(fmt::format("entry {} arrived outside of a restore", entry));
   }
-  const at::Tensor& tensor = impl_->catalog.tensor(item);
+  const at::Tensor& tensor = impl_->TensorOf(part);
   const std::string& name = entries()[entry].spec.name;
-  if (!tensor.defined()) return impl_->catalog.Receive(item, bytes);
+  if (!tensor.defined()) return impl_->catalog.Receive(impl_->ItemOf(part), bytes);
   if (bytes.size() != entries()[entry].bytes) {
     return absl::InternalError(
         fmt::format("entry '{}': {} bytes arrived for a tensor of {}", name, bytes.size(), entries()[entry].bytes));
@@ -398,7 +429,7 @@ absl::Status TorchState::Receive(size_t entry, std::span<const std::byte> bytes)
         impl_->written.push_back(stream);
       }
     }
-    return WriteTensor(name, tensor, impl_->Convert(item, bytes));
+    return WriteTensor(name, tensor, impl_->Convert(part, bytes));
   });
 }
 
@@ -431,7 +462,7 @@ absl::Status TorchState::FinishRestore() {
 void TorchState::AbandonRestore() {
   for (const auto& source : impl_->sources) source->Forget();
   // Releases the tensors that Prepare made. entries() still names them, until the next Refresh.
-  impl_->catalog.Clear();
+  impl_->ClearCatalog();
   impl_->ForgetConversions();
   State::AbandonRestore();
 }

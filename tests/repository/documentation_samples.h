@@ -16,6 +16,7 @@
 #include "tidemark/capture.h"
 #include "tidemark/export.h"
 #include "tidemark/health_monitor.h"
+#include "tidemark/layouts.h"
 #include "tidemark/preemption_guard.h"
 #include "tidemark/store_reader.h"
 #include "tidemark/worker.h"

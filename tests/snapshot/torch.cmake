@@ -41,6 +41,8 @@ tidemark_torch_tests(snapshot_torch_device_tests
   torch/torch_copy_test.cc
   torch/torch_device_training_test.cc
   torch/torch_device_image_test.cc
+  torch/torch_flat_shards_test.cc
+  torch/torch_layouts_test.cc
   torch/torch_load_test.cc
   torch/torch_saved_dtype_test.cc)
 target_link_libraries(snapshot_torch_device_tests PRIVATE tidemark_eval)
