@@ -61,10 +61,12 @@ absl::StatusOr<Measurement> OpenAfterKill100kVs10(Context& context);
 
 // rows_ranks.cc
 absl::StatusOr<Measurement> Ranks4Vs1(Context& context);
-absl::StatusOr<Measurement> ReshardReadAmplification(Context& context);
-absl::StatusOr<Measurement> RestartReads10k(Context& context);
 absl::StatusOr<Measurement> RanksBlocked4Vs1(Context& context);
 absl::StatusOr<Measurement> Plan1024x1024(Context& context);
+
+// rows_ranks_restore.cc
+absl::StatusOr<Measurement> ReshardReadAmplification(Context& context);
+absl::StatusOr<Measurement> RestartReads10k(Context& context);
 
 // rows_training.cc
 absl::StatusOr<Measurement> TrainingSlowdown(Context& context);

@@ -30,12 +30,12 @@ absl::StatusOr<double> BytesRead() {
   return absl::InternalError("/proc/self/io has no rchar");
 }
 
-// An all-gather of threads, which all stay to the end.
+// An all-gather of threads. Where one of them does not come, because it has failed, the others fail.
 class Gathering {
  public:
   explicit Gathering(int32_t ranks) : given_(static_cast<size_t>(ranks)) {}
 
-  std::vector<std::string> Gather(int32_t rank, const std::string& bytes) {
+  absl::StatusOr<std::vector<std::string>> Gather(int32_t rank, const std::string& bytes) {
     absl::MutexLock lock(&mutex_);
     const uint64_t round = round_;
     given_[static_cast<size_t>(rank)] = bytes;
@@ -46,8 +46,8 @@ class Gathering {
       return gathered_;
     }
     const auto is_over = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return round_ != round; };
-    mutex_.Await(absl::Condition(&is_over));
-    return gathered_;
+    if (mutex_.AwaitWithTimeout(absl::Condition(&is_over), absl::Minutes(2))) return gathered_;
+    return absl::DeadlineExceededError("a rank did not come");
   }
 
  private:
@@ -102,8 +102,8 @@ constexpr int32_t kManyRanks = 10'000;
 constexpr int32_t kRank = 5'000;
 constexpr int64_t kSteps = 100;
 
-// The journal of a job of 10,000 ranks that has saved 100 steps, and of the last step one rank's shard. It would read
-// no other.
+// The journal of a job of 10,000 ranks that has saved 100 steps, and of each step the shard of one rank, which reads no
+// other.
 absl::StatusOr<storage::StepRecord> WriteStoreOfManyRanks(storage::Store& store, State& state) {
   storage::FileSystem& files = storage::PosixFileSystem();
   auto writer = storage::ShardWriter::Create(files, {.io = storage::IoQueueKind::kThreads});

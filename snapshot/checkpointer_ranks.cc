@@ -42,12 +42,11 @@ absl::Status CheckCommonOptions(RankExchange& exchange, const CheckpointerOption
 
 // The error of a state into which nothing can be restored. The other ranks hear of it even where there is no step.
 absl::Status CheckRestoresInto(State& state) {
-  return Guarded("State::PrepareRestore", [&] {
-    state.AwaitStaging();
-    absl::Status prepared = state.PrepareRestore({});
-    state.AbandonRestore();
-    return prepared;
-  });
+  state.AwaitStaging();
+  absl::Status status = Guarded("State::PrepareRestore", [&] { return state.PrepareRestore({}); });
+  // After an exception, too, the state must forget what was set aside.
+  status.Update(Guarded("State::AbandonRestore", [&] { state.AbandonRestore(); }));
+  return status;
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -37,10 +38,10 @@ constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
 int64_t MonotonicNs() { return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // Gives the other ranks the time that this one has, kNone if it is not preempted. Returns the least that a rank has.
-absl::StatusOr<int64_t> LeastTimeLeft(RankExchange& exchange, int64_t own_ns) {
+absl::StatusOr<int64_t> LeastTimeLeft(RankExchange& exchange, std::string_view call, int64_t own_ns) {
   storage::ByteWriter writer;
   writer.Put<int64_t>(own_ns);
-  const absl::StatusOr<std::vector<std::string>> given = exchange.Gather("PreemptedOnAnyRank", writer.view());
+  const absl::StatusOr<std::vector<std::string>> given = exchange.Gather(call, writer.view());
   if (!given.ok()) return given.status();
   int64_t least = kNone;
   for (const std::string& bytes : *given) {
@@ -112,11 +113,18 @@ bool PreemptionGuard::PreemptedOnAnyRank(AsyncCheckpointer& checkpointer) {
   if (end_of_job_ns_ != kNone || !impl.CheckOpen().ok() || impl.exchange == nullptr || impl.OnOwnThread()) {
     return preempted();
   }
-  int64_t own_ns = kNone;
-  // A century is as good as no deadline.
-  if (preempted()) own_ns = absl::ToInt64Nanoseconds(std::min(deadline() - absl::Now(), absl::Hours(24 * 365 * 100)));
-  const absl::StatusOr<int64_t> least_ns =
-      Guarded("PreemptedOnAnyRank", [&] { return LeastTimeLeft(*impl.exchange, own_ns); });
+  const auto own_ns = [&]() -> int64_t {
+    // A century is as good as no deadline.
+    constexpr absl::Duration kCentury = absl::Hours(24 * 365 * 100);
+    if (!preempted()) return kNone;
+    return absl::ToInt64Nanoseconds(std::clamp(deadline() - absl::Now(), -kCentury, kCentury));
+  };
+  const absl::StatusOr<int64_t> least_ns = Guarded("PreemptedOnAnyRank", [&]() -> absl::StatusOr<int64_t> {
+    absl::StatusOr<int64_t> least = LeastTimeLeft(*impl.exchange, "PreemptedOnAnyRank", own_ns());
+    if (!least.ok() || *least == kNone) return least;
+    // Once more: a rank that has waited for another one has less time by now than it has told.
+    return LeastTimeLeft(*impl.exchange, "PreemptedOnAnyRank (the time)", own_ns());
+  });
   if (!least_ns.ok()) {
     storage::BestEffort([&] { impl.WarnOfLostExchange(least_ns.status()); });
     return preempted();
@@ -162,15 +170,15 @@ PreemptionReport PreemptionGuard::SaveAndClose(AsyncCheckpointer& checkpointer, 
   };
   const absl::Status saved = Guarded("SaveAndClose", [&] {
     earlier = TakeFailures(checkpointer);
-    absl::StatusOr<SaveHandle> save = save_now();
-    if (absl::IsAlreadyExists(save.status())) {
-      // If it was being saved, and that has failed, it is saved anew.
-      if (wait_for(checkpointer.Committed(step)) && !report.save.ok()) save = save_now();
+    // A step that is being saved is saved anew only if that fails. Nothing is told to other ranks before.
+    if (!request.overwrite && checkpointer.impl_->open_saves.IsInFlight(step)) {
+      if (!wait_for(checkpointer.Committed(step)) || report.save.ok()) return;
     }
+    absl::StatusOr<SaveHandle> save = save_now();
     if (save.ok()) {
       wait_for(save->committed());
-    } else if (!absl::IsAlreadyExists(save.status())) {
-      report.save = save.status();
+    } else {
+      report.save = absl::IsAlreadyExists(save.status()) ? absl::OkStatus() : save.status();
     }
   });
   // Without memory for the save the checkpointer closes all the same.

@@ -104,7 +104,8 @@ class PreemptionGuard {
   // the same.
   //
   // In a job of several ranks all of them call it with the same step. Whatever RankOptions::vote_timeout is, rank 0
-  // gives up a rank that does not vote in four fifths of the time: `save` is kAborted then, and names it.
+  // gives up a rank that does not vote in four fifths of the time, also in a save that is still going on: `save` is
+  // kAborted then, and names it.
   PreemptionReport SaveAndClose(AsyncCheckpointer& checkpointer, int64_t step, State& state, SaveOptions options);
 
  private:

@@ -19,8 +19,8 @@ namespace tidemark {
 
 // Gives `bytes` to all ranks, and returns what each rank gave, in the order of the ranks: MPI_Allgatherv, or
 // torch.distributed.all_gather_object of a Gloo group. The ranks' bytes have different lengths. Called on the trainer's
-// thread by functions that all ranks call: Open, Restore, RestoreLatest, Resume, DiscardAfter, and ShouldSave if a rule
-// depends on the time or on a function. Save does not call it.
+// thread by functions that all ranks call: Open, Restore, RestoreLatest, Resume, DiscardAfter, PreemptedOnAnyRank,
+// CompareReplicas, and ShouldSave if a rule depends on the time or on a function. Save does not call it.
 //
 // Blocks until all ranks have called it. It should return an error if a rank does not come for so long that the job is
 // to end: while one rank waits in it, another one may still end its saves (vote_timeout + outcome_margin), wait for
@@ -62,9 +62,9 @@ struct RankOptions {
   // what it has of the rest: entries that no pattern matches, boxes, and what is tied to one of these.
   //
   // A rank copies only what it writes, or all of its state while it has evaluators. A save is kAborted if the ranks
-  // differ in the names, kinds, dtypes or shapes of these entries, or in which are boxes, tied or buffers. Their bytes
-  // are not compared, so what is one rank's own, such as the state of its generator, needs a name that no pattern
-  // matches. The same on all ranks.
+  // differ in the names, kinds, dtypes or shapes of these entries, or in which are boxes, tied or buffers. It does not
+  // compare their bytes (CompareReplicas does), so what is one rank's own, such as the state of its generator, needs a
+  // name that no pattern matches. The same on all ranks.
   std::vector<std::string> replicated = {};
 
   // From the start of writing on: how long rank 0 waits until all ranks have written their shards, and how much longer

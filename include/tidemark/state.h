@@ -143,7 +143,7 @@ class State {
   virtual absl::Status CopyToHost(std::span<const CopyRequest> requests);
 
   // Restoring. Like Refresh, but told what the checkpoint holds, so that things which come into being later (an
-  // optimizer's moments) can be made ready to receive it. Must not change anything that the trainer can see.
+  // optimizer's moments) can be made ready to receive it. That may be nothing. Must change nothing the trainer can see.
   virtual absl::Status PrepareRestore(std::span<const EntrySpec> saved);
 
   // Restoring. Takes the bytes of an entry that is no tensor, or whose `host` is null. A value may have a different

@@ -206,6 +206,9 @@ class TorchState : public State {
   //                      dimension, or more than 2^61 elements. The tensor is tied to one that is not the same flat
   //                      shard. Of a restore: the checkpoint has the optimizer's state of some of the parameters only,
   //                      or different numbers of steps for them, and the tensor has one state for all.
+  //
+  // Two names for one parameter, which a whole model can have, cannot be restored from flat shards, which have one. The
+  // optimizer's parameters must come in the same order where a checkpoint of whole parameters is restored, or made.
   void SetFlatShard(const at::Tensor& tensor, const FlatShard& shard);
   // AddTensor and SetBox.
   void AddBox(std::string name, at::Tensor tensor, std::vector<int64_t> shape, std::vector<int64_t> offset);

@@ -118,7 +118,8 @@ std::string DescribeRanks(const std::vector<size_t>& ranks, size_t world_size) {
                                  fmt::join(ranks.begin(), ranks.begin() + static_cast<ptrdiff_t>(named), ", "));
   if (ranks.size() > named) text += fmt::format(" and {} more", ranks.size() - named);
   const size_t others = world_size - ranks.size();
-  return others == 1 ? fmt::format("{} and the other one", text) : fmt::format("{} and the {} others", text, others);
+  return others == 1 ? fmt::format("{} than on the other rank", text)
+                     : fmt::format("{} than on the {} other ranks", text, others);
 }
 
 // Where the bytes differ. Every rank calls it.
@@ -139,7 +140,7 @@ absl::Status NameTensors(RankExchange& exchange, const Replica& replica) {
     const std::vector<size_t> outliers = Outliers(by_tensor[i]);
     if (outliers.empty()) continue;
     if (++differ > kTensorsNamed) continue;
-    named += fmt::format("\n  {}: of {}", storage::PrintableText(replica.names[i]),
+    named += fmt::format("\n  {}: other bytes on {}", storage::PrintableText(replica.names[i]),
                          DescribeRanks(outliers, by_tensor[i].size()));
   }
   if (differ > kTensorsNamed) named += fmt::format("\n  and {} more", differ - kTensorsNamed);

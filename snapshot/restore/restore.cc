@@ -394,14 +394,15 @@ std::optional<RestoreResult> RestoreEntries(SavedEntries& saved, const RestoreSo
   return result;
 }
 
-// nullopt: it is not enough, or the job has other ranks. Nothing was written then.
+// nullopt: it is not enough, or the job has other ranks. Nothing was written then. A shard that cannot be read is
+// damage of the step, even if another rank has saved the same entries: its values need not be this rank's.
 std::optional<RestoreResult> RestoreOwnShard(const RestoreSource& source, const storage::StepRecord& record,
                                              State& state, const RestoreOptions& options) {
   if (source.ranks == nullptr || record.info.world_size != static_cast<uint32_t>(source.ranks->world_size)) {
     return std::nullopt;
   }
   absl::StatusOr<storage::Attempt> attempt = OpenOwnShard(source, record);
-  if (!attempt.ok()) return std::nullopt;
+  if (!attempt.ok()) return ReadFailure(attempt.status());  // all shards would be needed, this one too
   const storage::ShardIndex& index = attempt->shards.front()->index();
   if (index.properties.contains(std::string(kReplicatedProperty))) return std::nullopt;
   const std::unique_ptr<SavedEntries> saved = EntriesOf(*std::move(attempt), source.read);
@@ -434,10 +435,7 @@ absl::StatusOr<storage::Attempt> OpenRecorded(const RestoreSource& source, const
 RestoreResult RestoreAttempt(const RestoreSource& source, const storage::StepRecord& record, State& state,
                              const RestoreOptions& options) {
   const std::optional<RestoreResult> own = RestoreOwnShard(source, record, state, options);
-  // Where its own shard is damaged, others may have the same entries.
-  const bool is_decided = own && (own->status.ok() || own->cause == RestoreResult::Cause::kState);
-  RestoreResult result = is_decided ? *own : RestoreAllShards(source, record, state, options);
-  if (own && !is_decided) result.written.insert(result.written.end(), own->written.begin(), own->written.end());
+  RestoreResult result = own ? *own : RestoreAllShards(source, record, state, options);
   if (!result.status.ok()) {
     result.status = absl::Status(result.status.code(), fmt::format("restore of step {}: {}", record.info.step,
                                                                    std::string(result.status.message())));

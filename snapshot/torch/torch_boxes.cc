@@ -275,6 +275,11 @@ absl::Status TorchBoxes::ShareWithTied(const std::vector<State::Entry>& entries,
           "for both of the tensors, with the same parameters",
           entries[i].spec.name, entries[first].spec.name));
     }
+    if (own != nullptr && of_first != nullptr && !(*own == *of_first)) {
+      return absl::InvalidArgumentError(fmt::format(
+          "entries '{}' and '{}' lie in the same bytes, and SetBox or SetBoxes said that they are different parts",
+          entries[first].spec.name, entries[i].spec.name));
+    }
     if (own != nullptr) of_first = own;
   }
   for (size_t i = 0; i < entries.size(); ++i) {

@@ -97,7 +97,7 @@ struct TorchState::Impl {
       if (!source->keeps_one_for_all()) continue;
       return absl::UnimplementedError(fmt::format(
           "optimizer '{}' keeps one state for all of its parameters, which cannot be saved while tensors of "
-          "the state are boxes (SetBox)",
+          "the state are parts of others (SetBox, SetBoxes, SetFlatShard)",
           source->name()));
     }
     const auto item = [&](size_t i) { return TorchBoxes::Item{catalog.tensor(i), catalog.use(i)}; };

@@ -29,10 +29,10 @@ constexpr absl::Duration kStatingTimeout = absl::Seconds(2);
 constexpr int kSavesBits = 16;
 constexpr uint64_t kSavesMax = (uint64_t{1} << kSavesBits) - 1;
 
-// Of the time that EndWithin leaves.
-constexpr double kVotePart = 0.8;
+// Longer than any job. A time point so far from now does not overflow.
+constexpr absl::Duration kForever = absl::Hours(24 * 365 * 100);
 
-bool HasPassed(Clock::time_point since, absl::Duration duration) {
+bool HasPassedSince(Clock::time_point since, absl::Duration duration) {
   return Clock::now() - since >= absl::ToChronoNanoseconds(duration);
 }
 
@@ -93,8 +93,21 @@ absl::StatusOr<std::unique_ptr<RankedAttempts>> RankedAttempts::OpenParticipant(
 }
 
 void RankedAttempts::EndWithin(absl::Duration left) {
-  const bool has_end = left != absl::InfiniteDuration();
-  ends_by_ = has_end ? Clock::now() + absl::ToChronoNanoseconds(left) : Clock::time_point::max();
+  const Clock::time_point now = Clock::now();
+  absl::MutexLock lock(&mutex_);
+  job_end_.reset();
+  if (left < kForever) job_end_ = {.said = now, .by = now + absl::ToChronoNanoseconds(left)};
+}
+
+bool RankedAttempts::HasPassed(const Attempt& attempt, absl::Duration timeout, double part_of_rest) {
+  Clock::time_point due = attempt.begun + absl::ToChronoNanoseconds(std::min(timeout, kForever));
+  absl::MutexLock lock(&mutex_);
+  if (job_end_) {
+    const Clock::time_point from = std::max(attempt.begun, job_end_->said);
+    const absl::Duration rest = absl::FromChrono(job_end_->by - from);
+    due = std::min(due, from + absl::ToChronoNanoseconds(rest * part_of_rest));
+  }
+  return Clock::now() >= due;
 }
 
 absl::StatusOr<ShardIdentity> RankedAttempts::BeginAttempt(int64_t step, const Digest128& structure) {
@@ -128,10 +141,6 @@ absl::StatusOr<ShardIdentity> RankedAttempts::BeginAttempt(int64_t step, const D
                   .begun = Clock::now(),
                   .vote_timeout = options_.vote_timeout,
                   .deadline = options_.vote_timeout + options_.outcome_margin};
-  if (const Clock::time_point ends_by = ends_by_; ends_by != Clock::time_point::max()) {
-    attempt.deadline = std::min(attempt.deadline, absl::FromChrono(ends_by - attempt.begun));
-    attempt.vote_timeout = std::min(attempt.vote_timeout, attempt.deadline * kVotePart);
-  }
   if (absl::Status made = MakeFolder(attempt); !made.ok()) return GiveUp(attempt, absl::Now(), made);
   open_ = std::move(attempt);
   return open_->identity;
@@ -193,7 +202,7 @@ absl::Status RankedAttempts::Conclude(const Attempt& attempt, absl::StatusOr<Ste
                                       const PhasesRecord* phases) {
   Waiting waiting(attempt);
   Participant& participant = waiting.participant;
-  HasPassed(attempt.begun, attempt.deadline) ? participant.Expire() : participant.Written(std::move(record));
+  IsOver(attempt) ? participant.Expire() : participant.Written(std::move(record));
   if (holder_ != nullptr) {
     waiting.coordinator.emplace(attempt.part);
     waiting.coordinator->Hear(participant.vote());
@@ -217,10 +226,10 @@ absl::Status RankedAttempts::Conclude(const Attempt& attempt, absl::StatusOr<Ste
         continue;
       }
     }
-    if (told ? HasPassed(*told, kStatingTimeout) : HasPassed(attempt.begun, attempt.deadline)) break;
+    if (told ? HasPassedSince(*told, kStatingTimeout) : IsOver(attempt)) break;
     absl::SleepFor(pause);
     pause = std::min(2 * pause, kLongestPause);
-    if (HasPassed(fresh, kFreshLookInterval)) {
+    if (HasPassedSince(fresh, kFreshLookInterval)) {
       BestEffort([&] { board_.LookAfresh(); });
       fresh = Clock::now();
     }
@@ -279,7 +288,7 @@ void RankedAttempts::Coordinate(const Attempt& attempt, Coordinator& coordinator
       coordinator.Hear(**vote);
     }
   }
-  if (HasPassed(attempt.begun, attempt.vote_timeout)) coordinator.Expire();
+  if (VotesAreDue(attempt)) coordinator.Expire();
   if (coordinator.step() == Coordinator::Step::kAppend) {
     const StepRecord merged = coordinator.Merged();
     const absl::Status sound = options_.check ? options_.check(merged) : absl::OkStatus();

@@ -4,7 +4,6 @@
 #ifndef TIDEMARK_STORAGE_RANKS_RANKED_ATTEMPTS_H_
 #define TIDEMARK_STORAGE_RANKS_RANKED_ATTEMPTS_H_
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -15,8 +14,10 @@
 #include <string>
 #include <string_view>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "storage/io/file_system.h"
 #include "storage/io/held_names.h"
@@ -75,9 +76,9 @@ class RankedAttempts final : public AttemptSink {
   // - kInternal: no such attempt is open.
   absl::Status CommitAttempt(const StepRecord& record, const PhasesRecord* phases = nullptr) override;
 
-  // The job is about to be ended: attempts that begin from now on end so long from now at the latest, whatever the
-  // options say. Rank 0 waits for votes during four fifths of what is left when the attempt begins. Infinite: no such
-  // end. Thread-safe.
+  // The job is about to be ended: the attempt that is open, and later ones, end so long from now at the latest,
+  // whatever the options say. Rank 0 waits for votes during four fifths of that, or of what is left of it when the
+  // attempt begins. Infinite: no such end. Thread-safe.
   void EndWithin(absl::Duration left);
 
   // This rank could not write its shard, for the reason `why`. The other ranks hear of it. Returns what is to be told
@@ -97,6 +98,11 @@ class RankedAttempts final : public AttemptSink {
     absl::Duration vote_timeout;
     absl::Duration deadline;  // of the participant
   };
+  // What EndWithin said, and when.
+  struct JobEnd {
+    std::chrono::steady_clock::time_point said;
+    std::chrono::steady_clock::time_point by;
+  };
   // A save that waits for its outcome.
   struct Waiting {
     explicit Waiting(const Attempt& of) : attempt(of), participant(of.part) {}
@@ -108,6 +114,8 @@ class RankedAttempts final : public AttemptSink {
     bool outcome_stated = false;
   };
 
+  static constexpr double kVotePart = 0.8;
+
   RankedAttempts(FileSystem& files, const StoreLayout& layout, const HeldStore& held, Store* holder,
                  RankedAttemptsOptions options);
 
@@ -115,6 +123,11 @@ class RankedAttempts final : public AttemptSink {
   absl::Status MakeFolder(Attempt& attempt) const;
   absl::StatusOr<Attempt> TakeOpen(int64_t step, std::string_view attempt);
   absl::Status SyncFolders(const Attempt& attempt) const;
+  // Whether rank 0 waits for votes no longer; and whether nobody waits for anything.
+  bool VotesAreDue(const Attempt& attempt) { return HasPassed(attempt, attempt.vote_timeout, kVotePart); }
+  bool IsOver(const Attempt& attempt) { return HasPassed(attempt, attempt.deadline, 1); }
+  // So long after the begin, or this part of the time that the job has left.
+  bool HasPassed(const Attempt& attempt, absl::Duration timeout, double part_of_rest);
   absl::Status GiveUp(const Attempt& attempt, absl::Time created, const absl::Status& why);
   // From the vote to the outcome.
   absl::Status Conclude(const Attempt& attempt, absl::StatusOr<StepRecord> record, absl::Time created,
@@ -139,7 +152,8 @@ class RankedAttempts final : public AttemptSink {
   RankBoard board_;
   std::unique_ptr<EpochCommits> commits_;  // null for rank 0
   uint64_t sequence_;
-  std::atomic<std::chrono::steady_clock::time_point> ends_by_{std::chrono::steady_clock::time_point::max()};
+  absl::Mutex mutex_;
+  std::optional<JobEnd> job_end_ ABSL_GUARDED_BY(mutex_);
   std::map<int64_t, uint64_t> saves_;  // of each step in this session
   std::optional<Attempt> open_;
   RankOutcomes outcomes_;                      // that rank 0 has decided

@@ -15,6 +15,7 @@
 #include "gtest/gtest.h"
 #include "snapshot/ranks/replicated_entries.h"
 #include "storage/bytes/ids.h"
+#include "storage/store/attempt_reader.h"
 #include "tests/snapshot/ranks/trainer_ranks.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tidemark/store_reader.h"
@@ -56,6 +57,17 @@ class OwnShardTest : public TrainerRanksTest {
     std::ranges::sort(names);
     names.erase(std::unique(names.begin(), names.end()), names.end());
     return names;
+  }
+
+  // Of the attempt that the step has.
+  static storage::AttemptId IdOf(AsyncCheckpointer& checkpointer, int64_t step) {
+    const absl::StatusOr<std::vector<StepInfo>> steps = checkpointer.Steps();
+    EXPECT_THAT(steps, IsOk());
+    for (const StepInfo& info : *steps) {
+      if (info.step == step) return storage::AttemptId{*storage::FromHex(info.attempt)};
+    }
+    ADD_FAILURE() << "there is no step " << step;
+    return {};
   }
 
   static std::vector<absl::Status> Save(TrainerRanks& job, int64_t step, std::deque<NamedPart>& parts) {
@@ -198,26 +210,54 @@ TEST_F(OwnShardTest, WhatAnotherRankHasWrittenIsLookedFor) {
   }
 }
 
-// Each rank has saved all of it.
-TEST_F(OwnShardTest, ARankWhoseShardIsDamagedReadsThatOfAnother) {
+// Each rank has saved all of the tensor, and a value of its own, which would be another rank's.
+TEST_F(OwnShardTest, ADamagedShardIsNotReplacedByThatOfAnotherRank) {
   TrainerRanks job(store_, 2);
   ASSERT_THAT(job.Open(), Each(IsOk()));
   std::deque<NamedPart> saved;
-  for (const int64_t who : {100, 100}) saved.emplace_back(0, 8, 1.0f, who);
+  for (const int64_t who : {100, 101}) saved.emplace_back(0, 8, 1.0f, who);
   ASSERT_THAT(Save(job, 10, saved), Each(IsOk()));
-  std::deque<NamedPart> found;
-  for (int i = 0; i < 2; ++i) found.emplace_back(0, 8, 0.0f, -1);
-  // Of rank 1 every read of its own shard behind the index fails.
+  std::deque<NamedPart> later;
+  for (const int64_t who : {200, 201}) later.emplace_back(0, 8, 2.0f, who);
+  ASSERT_THAT(Save(job, 20, later), Each(IsOk()));
+  const std::string newest = storage::StepFolderName(20, IdOf(job.rank_at(0), 20));
   std::atomic<int> failed = 0;
-  job.files(1).SetRule([&failed](const storage::FailingFileSystem::Call& call) {
-    const bool is_own = absl::StrContains(call.path, storage::ShardFileName(1, 2));
+  job.files(1).SetRule([&](const storage::FailingFileSystem::Call& call) {
+    const bool is_own = absl::StrContains(call.path, newest) && absl::EndsWith(call.path, storage::ShardFileName(1, 2));
     if (!is_own || call.operation != "QueueRead") return absl::OkStatus();
     ++failed;
-    return absl::InternalError("EIO");
+    return absl::DataLossError("damaged");
   });
+  std::deque<NamedPart> found;
+  for (int i = 0; i < 2; ++i) found.emplace_back(0, 8, 0.0f, -1);
   ASSERT_THAT(Restore(job, found), Each(IsOk()));
   EXPECT_GT(failed, 0);
-  for (size_t rank = 0; rank < 2; ++rank) EXPECT_THAT(found[rank].elements, Each(1.0f)) << rank;
+  for (size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_THAT(found[rank].elements, Each(1.0f)) << rank;
+    EXPECT_EQ(found[rank].name, 100 + static_cast<int64_t>(rank));
+  }
+}
+
+TEST_F(OwnShardTest, AShardMustBeTheOneThatWasCommitted) {
+  TrainerRanks job(store_, 2);
+  ASSERT_THAT(job.Open(), Each(IsOk()));
+  ASSERT_THAT(job.Save(10), Each(IsOk()));
+  storage::FileSystem& files = storage::PosixFileSystem();
+  const storage::StoreLayout layout(store_);
+  const auto id = storage::FindStoreId(files, layout);
+  ASSERT_THAT(id, IsOk());
+  auto record = storage::ReadAttemptRecord(files, layout, *id, {10, IdOf(job.rank_at(0), 10)});
+  ASSERT_THAT(record, IsOk());
+  const RankOptions ranks = {.rank = 1, .world_size = 2};
+  const storage::ShardReadOptions read;
+  const RestoreSource source = {files, layout, *id, read, {}, &ranks};
+  EXPECT_THAT(OpenOwnShard(source, *record), IsOk());
+  record->shards[1].index_digest.bytes[3] ^= 1;
+  EXPECT_THAT(OpenOwnShard(source, *record).status(), StatusIs(StatusCode::kDataLoss, HasSubstr("size or digest")));
+  record->shards.pop_back();
+  EXPECT_THAT(OpenOwnShard(source, *record).status(), StatusIs(StatusCode::kNotFound, HasSubstr("no shard of rank 1")));
+  record->info.attempt.clear();
+  EXPECT_THAT(OpenOwnShard(source, *record).status(), StatusIs(StatusCode::kNotFound, HasSubstr("no attempt")));
 }
 
 // The rank's own shard is gone, and with it half of the tensor.

@@ -133,22 +133,6 @@ TEST(RankedAttemptsTest, ARankThatMissedAStepSavesTheNextOne) {
   EXPECT_THAT(job.Check(20), IsOk());
 }
 
-TEST(RankedAttemptsTest, AnAttemptEndsWithTheJob) {
-  RankedJob job(2);
-  job.OpenRanks(Patient());
-  ASSERT_THAT(job.Save(10), Each(IsOk()));
-  const auto begin = std::chrono::steady_clock::now();
-  job.EndWithin(absl::Seconds(2));
-  EXPECT_THAT(job.Save(20, [](uint32_t rank) { return IsRank(rank, 0); })[0],
-              StatusIs(StatusCode::kAborted, AllOf(HasSubstr("no vote of rank 1"), HasSubstr("before the deadline"))));
-  EXPECT_THAT(job.Save(30, [](uint32_t rank) { return IsRank(rank, 1); })[1],
-              StatusIs(StatusCode::kUnknown, HasSubstr("deadline")));
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::minutes(1));
-  job.EndWithin(absl::InfiniteDuration());
-  EXPECT_THAT(job.Save(50), Each(IsOk()));
-  EXPECT_THAT(job.Check(50), IsOk());
-}
-
 // It made its folder again after that was removed, and cleans up behind itself.
 TEST(RankedAttemptsTest, ALateRankFindsTheOutcome) {
   RankedJob job(2);
