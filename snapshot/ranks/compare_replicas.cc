@@ -180,10 +180,8 @@ absl::Status CompareReplicas(State& state, const RankOptions& ranks) {
       bytes.push_back(summary->bytes);
     }
     if (const std::vector<size_t> outliers = Outliers(names); !outliers.empty()) {
-      return absl::FailedPreconditionError(
-          fmt::format("the replicated tensors have other names, dtypes or shapes: "
-                      "those of {} differ",
-                      DescribeRanks(outliers, names.size())));
+      return absl::FailedPreconditionError(fmt::format("replicated tensors have other names, dtypes or shapes on {}",
+                                                       DescribeRanks(outliers, names.size())));
     }
     if (Outliers(bytes).empty()) return absl::OkStatus();
     return NameTensors(exchange, *replica);

@@ -15,12 +15,6 @@
 namespace tidemark {
 namespace {
 
-// A box may be all of its tensor: a layout for one rank, say.
-bool HasAll(const EntrySpec& spec) {
-  const bool begins_at_0 = std::ranges::all_of(spec.box_offset, [](int64_t offset) { return offset == 0; });
-  return spec.whole() || (begins_at_0 && spec.box_extent == spec.shape);
-}
-
 // Entries that lie in the same bytes, which are written once.
 struct Group {
   std::vector<size_t> members;  // the first is the one that the others are tied to
@@ -63,7 +57,7 @@ std::vector<Unit> UnitsOf(std::span<const State::Entry> entries, std::span<const
     }
     Group& group = groups[group_of[i]];
     group.members.push_back(i);
-    group.is_replicated = group.is_replicated && matches && HasAll(entry.spec);
+    group.is_replicated = group.is_replicated && matches && entry.spec.whole();
   }
   for (size_t p = 0; p < patterns.size(); ++p) {
     if (!has_entry[p]) without_entry->push_back(patterns[p]);

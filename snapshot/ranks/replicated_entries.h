@@ -25,8 +25,8 @@ struct ReplicatedEntries {
   std::vector<std::string> without_entry;  // the patterns that match none
 };
 
-// An entry that matches a pattern (snapshot/glob.h) has one writer, unless it is a part of a tensor, or tied to an entry
-// that has none. Tensors are spread by their bytes; those that are tied, and those that are staged together, have the same
+// An entry that matches a pattern (snapshot/glob.h) has one writer, unless it is a box, or tied to an entry that has
+// none. Tensors are spread by their bytes; those that are tied, and those that are staged together, have the same
 // writer. Values, and tensors that change early (buffers, which fit together and may differ from rank to rank), are
 // rank 0's.
 //
