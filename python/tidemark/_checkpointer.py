@@ -170,8 +170,8 @@ class Checkpointer(StepRecords, SnapshotConsumers, RankCalls):
         self._gather(state)
         return self._handle_of(native.evaluate(step, self._state, metrics or {}, user_metadata, staging))
 
-    def _gather(self, state: Any) -> None:
-        """Has the native state refer to this one, and keeps the owners of its arrays."""
+    def _gather(self, state: Any, converts: bool = True) -> None:
+        """Has the native state refer to this one, and keeps the owners of its arrays. `converts`: to `saved_dtypes`."""
         tree = Tree(state, writable=False, before=self._arrays, has_ranks=self._of_ranks is not None)
         values = tree.entries_of_values()
         if tree.part and self._of_ranks is None:
@@ -179,7 +179,8 @@ class Checkpointer(StepRecords, SnapshotConsumers, RankCalls):
                                        f"Checkpointer `ranks`")
         self._state.await_staging()
         # Before there can be a save that reads their memory. A conversion puts its copies in their places.
-        self._saved_dtypes.convert(tree)
+        if converts:
+            self._saved_dtypes.convert(tree)
         self._owners = tree.owners
         self._on_devices = tree.on_devices(self._streams)
         self._state.set_entries(tree.arrays, values, self._on_devices)

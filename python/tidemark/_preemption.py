@@ -91,7 +91,7 @@ class PreemptionGuard:
     @property
     def preempted(self) -> bool:
         """Whether a signal has come, or the end is near. Quick enough for every step."""
-        return self._received is not None or self._agreed_end < float("inf") or time.time() >= self._end - self._grace
+        return self._received is not None or self.has_agreed or time.time() >= self._end - self._grace
 
     def preempted_on_any_rank(self, checkpointer: Checkpointer) -> bool:
         """With `Checkpointer(ranks=)`: whether any rank is preempted. All ranks call it after the same steps, and get the same
@@ -101,11 +101,19 @@ class PreemptionGuard:
         Each call is an `all_gather` until then, so a job with short steps may ask after every tenth. If that fails, there is a
         warning, and each rank goes by its own signals. Without ranks, and of a closed checkpointer, it is `preempted`.
         """
-        if self._agreed_end < float("inf"):
+        if self.has_agreed:
             return True
-        left = checkpointer._least_time_left(self.seconds_left())
-        self._agreed_end = time.monotonic() + left
-        return left < float("inf")
+        self.agree_on(checkpointer._least_time_left(self.seconds_left()))
+        return self.has_agreed
+
+    @property
+    def has_agreed(self) -> bool:
+        """Whether `agree_on` was called, or `preempted_on_any_rank` returned True."""
+        return self._agreed_end < float("inf")
+
+    def agree_on(self, seconds_left: float) -> None:
+        """For ranks that agree by other means: the process must be gone in so many seconds. Infinite: no end."""
+        self._agreed_end = time.monotonic() + seconds_left
 
     def seconds_left(self) -> float:
         """Until the process must be gone; infinite as long as it is not preempted."""

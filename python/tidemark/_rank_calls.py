@@ -24,7 +24,7 @@ class RankCalls:
     def _require(self) -> NativeCheckpointer:
         raise NotImplementedError
 
-    def _gather(self, state: Any) -> None:
+    def _gather(self, state: Any, converts: bool = True) -> None:
         raise NotImplementedError
 
     def _forget_arrays(self) -> None:
@@ -34,11 +34,12 @@ class RankCalls:
         raise NotImplementedError
 
     def compare_replicas(self, state: Any) -> None:
-        """With `ranks`: compares, bit for bit, the arrays that `Ranks.replicated` says are the same on all ranks, for a fault
-        of a machine or of the trainer can make them differ, and only one rank's are saved. Buffers and values are not compared.
+        """With `ranks`: compares the arrays that `Ranks.replicated` says are the same on all ranks, bit for bit, also where
+        `saved_dtypes` would round them. A fault of a machine or of the trainer can make them differ, and only one rank's are
+        saved. Buffers and values are not compared.
 
-        All ranks call it alike, between two saves. It reads all of these arrays, and tells the other ranks 16 bytes; where they
-        differ, 16 bytes for each array. Without ranks it does nothing. On all ranks FailedPreconditionError: arrays differ, and
+        All ranks call it alike, between two saves. It reads all of these arrays, and tells the other ranks two digests, and
+        where the bytes differ a digest of each array. Without ranks it does nothing. On all ranks FailedPreconditionError: arrays differ, and
         the message names the first of them, and the ranks that differ from most; or the ranks have other arrays.
         InvalidArgumentError: no array is replicated. UnsupportedTypeError of a rank whose state has something that cannot be
         stored, which is an InvalidArgumentError on the others.
@@ -47,10 +48,11 @@ class RankCalls:
         if self._of_ranks is None:
             return
         try:
-            self._gather(state)
+            self._gather(state, converts=False)
         except BaseException as error:
             with contextlib.suppress(Error):
                 _native.refuse_to_compare(described(error), self._of_ranks)
+            self._raise_interruptions()
             raise
         try:
             _native.compare_replicas(self._state, self._of_ranks)

@@ -25,10 +25,11 @@ class Ranks:
     ranks, as bytes. The ranks' bytes have different lengths. With mpi4py it is `comm.allgather`.
 
     It is called on the trainer's thread, by calls that all ranks make: opening, `restore`, `load`, `resume`,
-    `discard_after`, and `should_save` if a rule depends on the time or on a function. It blocks until all ranks have called
-    it, and should raise if one does not come for so long that the job is to end. What it raises ends the call with an
-    InternalError, what it returns instead with an InvalidArgumentError. Of `should_save` it is a warning, after which each
-    rank goes by its own rules. A KeyboardInterrupt comes out of the call as soon as the function raises it. After an error it
+    `discard_after`, `compare_replicas`, `PreemptionGuard.preempted_on_any_rank`, `should_save` if a rule depends on the time
+    or on a function, each step of AsyncTrainer, and the loads of the doors to frameworks. It blocks until all ranks have
+    called it, and should raise if one does not come for so long that the job is to end. What it raises ends the call with an
+    InternalError, what it returns instead with an InvalidArgumentError. Of `should_save` and `preempted_on_any_rank` it is a
+    warning, after which each rank goes by its own rules and signals. A KeyboardInterrupt comes out of the call as soon as the function raises it. After an error it
     is not called again. It must not call the checkpointer, which forgets it in `close`.
 
     `vote_timeout`: how many seconds rank 0 waits, from the start of its writing on, until all ranks have written.
@@ -166,7 +167,8 @@ def ranks_of_job(given: Ranks | Callable[[], Ranks] | None) -> Ranks | None:
     return ranks_or_none(ranks)
 
 
-_DONE = b"tidemark: of rank 0: "
+_DONE, _LISTENING = b"tidemark: of rank 0: ", b"tidemark: what does rank 0 say?"
+_TIME_LEFT = b"tidemark: seconds left: "
 
 
 def together(ranks: Ranks | None, what: str) -> contextlib.AbstractContextManager[None]:
@@ -180,18 +182,29 @@ def of_rank_0(ranks: Ranks | None, function: Callable[[], str], what: str = "cho
     if ranks is None:
         return function()
     own: BaseException | None = None
-    message = b""
+    message = _LISTENING
     if ranks.rank == 0:
         try:
             message = _DONE + function().encode()
         except BaseException as error:
             own, message = error, _FAILED + described(error).encode()
-    told = _told(ranks.all_gather, ranks.world_size, message, own)[0]
+    told, *others = _told(ranks.all_gather, ranks.world_size, message, own)
     if told.startswith(_FAILED):
         raise AbortedError(f"rank 0 could not {what}: {told[len(_FAILED):].decode(errors='replace')}")
-    if not told.startswith(_DONE):
-        raise FailedPreconditionError(f"rank 0 is in another call than this one, in which it is to {what}")
+    for rank, text in enumerate([told, *others]):
+        if not text.startswith(_LISTENING if rank else _DONE):
+            raise FailedPreconditionError(f"rank {rank} is in another call than this one, in which rank 0 is to {what}")
     return told[len(_DONE):].decode()
+
+
+def least_time_left(ranks: Ranks, seconds: float) -> float:
+    """Of what the ranks give, which call this alike. InternalError: `all_gather` raised. FailedPreconditionError: a rank is
+    in another call."""
+    told = _told(ranks.all_gather, ranks.world_size, _TIME_LEFT + repr(seconds).encode(), None)
+    for rank, text in enumerate(told):
+        if not text.startswith(_TIME_LEFT):
+            raise FailedPreconditionError(f"rank {rank} is in another call than this one, in which the ranks ask whether to end")
+    return min(float(text[len(_TIME_LEFT):]) for text in told)
 
 
 # PyTorch.

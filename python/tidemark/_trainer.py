@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import os
@@ -18,7 +17,7 @@ from ._observer import logger
 from ._health import Divergence, HealthMonitor
 from ._preemption import PreemptionGuard, PreemptionReport
 from ._progress import Progress, progress_function
-from ._ranks import Ranks, of_rank_0, ranks_or_none, together
+from ._ranks import Ranks, least_time_left, of_rank_0, ranks_or_none, together
 from .errors import (
     AlreadyExistsError, DeadlineExceededError, Error, FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError)
 
@@ -82,8 +81,8 @@ class AsyncTrainer:
     what rank 0 saves, and at its metrics; `setup` can add evaluators to other ranks. With `health` rank 0 tells the others
     after each step whether it has diverged, by `ranks.all_gather`. All then go back to the same step, and each calls its
     `on_divergence`. A signal to one rank, or its `end`, ends the run of all after the same step: the ranks ask each other after
-    each step. What `train` raises on one rank ends the run there: another rank notices that in its own `train`, or where the
-    ranks ask each other.
+    each step. A wait of rank 0 for evaluations does not end for a signal to another one. What `train` raises on one rank ends
+    the run there, and `all_gather` should then fail on the others, which ends theirs with an InternalError.
 
     Use it from one thread. InvalidArgumentError: an option is out of its range; when_full="skip" with `ranks`, for a rank
     without room would be out of step with the others.
@@ -169,23 +168,24 @@ class AsyncTrainer:
             return report
 
     def _run(self, checkpointer: Checkpointer, guard: PreemptionGuard, steps: int) -> TrainingReport:
-        if self._setup is not None:
-            self._setup(checkpointer)
-        if self._health is not None:
-            while self._health.take_divergence() is not None:
-                pass  # of an earlier run
-        if self._ranks is None or self._ranks.rank == 0:
+        with together(self._ranks, "set up the run"):
+            if self._setup is not None:
+                self._setup(checkpointer)
             if self._health is not None:
-                checkpointer.add_health_monitor(self._health)
-            for name, (function, options) in self._evaluators.items():
-                checkpointer.evaluator(name, function, **options)
+                while self._health.take_divergence() is not None:
+                    pass  # of an earlier run
+            if self._ranks is None or self._ranks.rank == 0:
+                if self._health is not None:
+                    checkpointer.add_health_monitor(self._health)
+                for name, (function, options) in self._evaluators.items():
+                    checkpointer.evaluator(name, function, **options)
         first = step = checkpointer.resume(self._state, healthy_only=self._health is not None, convert_dtypes=self._converts,
                                            **self._restoring)
         rollbacks: list[tuple[Divergence, int]] = []
         while True:
             if step < steps:
                 metrics = {str(name): float(value) for name, value in (self._train(step) or {}).items()}
-                preempted = guard.preempted_on_any_rank(checkpointer)
+                preempted = self._preempted(guard)
                 if not preempted:
                     if step == steps - 1:
                         self._save_last(checkpointer, guard, step, metrics)
@@ -197,11 +197,11 @@ class AsyncTrainer:
                     last = guard.save_and_close(checkpointer, step, self._state, metrics=metrics)
                     return TrainingReport(first, step + 1, rollbacks, last)
                 step += 1
-            ended = step < steps
-            if not ended:
-                with self._agreeing("end the run"):
-                    ended = self._wait_for_the_end(checkpointer, guard)
-            if step >= max(steps, 1) and guard.preempted_on_any_rank(checkpointer):
+            evaluations_run = False
+            if step >= steps:
+                with together(self._ranks, "end the run"):
+                    evaluations_run = not self._wait_for_the_end(checkpointer, guard)
+            if step >= max(steps, 1) and self._preempted(guard):
                 last = guard.save_and_close(checkpointer, step - 1, self._state)
                 return TrainingReport(first, step, rollbacks, last)
             divergence = self._divergence()
@@ -214,13 +214,19 @@ class AsyncTrainer:
                 if self._on_divergence is not None:
                     self._on_divergence(divergence)
             elif step >= steps:
-                if not ended:
+                if evaluations_run:
                     checkpointer.close(drain=0.0)
                 return TrainingReport(first, max(step, first), rollbacks, None)
 
-    def _agreeing(self, what: str) -> contextlib.AbstractContextManager[None]:
-        """For what one rank may fail to do before the ranks tell each other whether the run has diverged."""
-        return together(self._ranks if self._health is not None else None, what)
+    def _preempted(self, guard: PreemptionGuard) -> bool:
+        """As guard.preempted_on_any_rank, but for an `all_gather` that fails: it ends the run, whose saves would all fail."""
+        if self._ranks is None or guard.has_agreed:
+            return guard.preempted
+        left = least_time_left(self._ranks, guard.seconds_left())
+        if left < float("inf"):
+            # Once more: a rank that has waited for another one has less time by now than it has told.
+            guard.agree_on(least_time_left(self._ranks, guard.seconds_left()))
+        return guard.has_agreed
 
     def _divergence(self) -> Divergence | None:
         """The next divergence that was not seen yet; of ranks that of rank 0."""
@@ -285,13 +291,13 @@ class AsyncTrainer:
             raise FailedPreconditionError(f"the run has diverged again at step {divergence.step}, after {len(rollbacks)} "
                                           f"rollbacks: {divergence.reason}")
         # Nothing reads a step that is discarded.
-        with self._agreeing("wait for the evaluations"):
+        with together(self._ranks, "wait for the evaluations"):
             running = self._wait_for_evaluators(checkpointer, guard, checkpointer._close_timeout)
             if running is not None and not guard.preempted:
                 raise running
         healthy = checkpointer.restore(self._state, healthy_only=True, convert_dtypes=self._converts,
                                        evaluations_timeout=0.0 if guard.preempted else 300.0, **self._restoring).step
-        preempted = guard.preempted_on_any_rank(checkpointer)
+        preempted = self._preempted(guard)
         discarded = True
         try:
             # Of ranks some may know that a save has ended, and others not yet.

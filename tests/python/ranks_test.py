@@ -142,6 +142,15 @@ def test_replicas_are_compared(store):
         checkpointer.compare_replicas(states[0])  # one process has nothing to compare
 
 
+def test_replicas_are_compared_as_they_are(store):
+    """And not as they would be saved."""
+    with Job(store, 2, replicated=["w"], saved_dtypes={"w": "bfloat16"}) as job:
+        states = [{"w": np.full(4, value, np.float32)} for value in (1.0, 1.00001)]
+        for error in job.each(lambda rank, checkpointer: checkpointer.compare_replicas(states[rank])):
+            assert isinstance(error, errors.FailedPreconditionError) and "w" in str(error)
+        assert all_ok(job.save(1, lambda rank, _: states[rank])) == [1] * 2
+
+
 def test_one_rank_is_as_none(store):
     def never(given):
         raise AssertionError("there is no other rank")

@@ -125,8 +125,9 @@ def test_an_error_before_a_rollback_is_one_of_all_ranks(tmp_path):
         gate.set()
 
 
-def test_an_error_at_the_end_is_one_of_all_ranks(tmp_path, monkeypatch):
-    job = Job(tmp_path / "store", health)
+@pytest.mark.parametrize("of_rank", [health, lambda rank: {}])
+def test_an_error_at_the_end_is_one_of_all_ranks(tmp_path, monkeypatch, of_rank):
+    job = Job(tmp_path / "store", of_rank)
 
     def fail(*_):
         raise errors.DeadlineExceededError("a save hangs")
@@ -135,6 +136,31 @@ def test_an_error_at_the_end_is_one_of_all_ranks(tmp_path, monkeypatch):
     first, second = job.run()
     assert isinstance(first, errors.AbortedError) and "rank 1 could not end the run: DeadlineExceededError" in str(first)
     assert isinstance(second, errors.DeadlineExceededError)
+
+
+def test_a_rank_that_has_failed_ends_the_others(tmp_path):
+    job = Job(tmp_path / "store", save_interval_steps=10)
+
+    def fail(step):
+        if step == 3:
+            job.gather.barrier.abort()  # as the death of its process does
+            raise RuntimeError("there is no data")
+        return 1.01
+
+    job.ranks[1].factor = fail
+    first, second = job.run(50)
+    assert isinstance(second, RuntimeError) and job.ranks[0].trained == [0, 1, 2, 3]
+    assert isinstance(first, errors.InternalError) and "BrokenBarrierError" in str(first)
+
+
+def test_a_rank_that_cannot_be_set_up_ends_all(tmp_path):
+    def setup(checkpointer):
+        raise RuntimeError("there is no average")
+
+    job = Job(tmp_path / "store", lambda rank: {"setup": setup} if rank else {})
+    first, second = job.run()
+    assert isinstance(second, RuntimeError)
+    assert isinstance(first, errors.AbortedError) and "rank 1 could not set up the run: RuntimeError: there is" in str(first)
 
 
 def test_a_monitor_that_fails_is_an_error_of_all_ranks(tmp_path):
@@ -167,11 +193,15 @@ def test_what_rank_0_decides_is_an_error_if_it_is_not_told():
         raise ValueError("the network is gone")
 
     for all_gather, error, message in (
-            (lambda given: [b"", given], errors.FailedPreconditionError, "rank 0 is in another call .* it is to choose the step"),
+            (lambda given: [b"", given], errors.FailedPreconditionError, "rank 0 is in another call .* is to choose the step"),
             (lambda given: [given], errors.InvalidArgumentError, "not a sequence of 2 byte strings"),
             (raising, errors.InternalError, "all_gather raised ValueError: the network is gone")):
         with pytest.raises(error, match=message):
             _ranks.of_rank_0(tidemark.Ranks(1, 2, all_gather), lambda: pytest.fail("rank 1 decides nothing"))
+    with pytest.raises(errors.FailedPreconditionError, match="rank 1 is in another call .* rank 0 is to choose the step"):
+        _ranks.of_rank_0(tidemark.Ranks(0, 2, lambda given: [given, b""]), lambda: "latest")
+    with pytest.raises(errors.FailedPreconditionError, match="rank 1 is in another call .* whether to end"):
+        _ranks.least_time_left(tidemark.Ranks(0, 2, lambda given: [given, b""]), 1.0)
     with pytest.raises(errors.FailedPreconditionError, match="rank 0 is in another call .* all ranks end the run"):
         with _ranks.together(tidemark.Ranks(1, 2, lambda given: [b"", given]), "end the run"):
             pass
