@@ -162,13 +162,13 @@ using UseOfTrainer = std::function<absl::Status(AsyncCheckpointer& checkpointer,
 
 // Each rank is a thread that opens the store and calls `use`.
 std::vector<absl::Status> OnRanks(const std::string& directory, const ShareOf& share_of, int32_t world_size,
-                                  const UseOfTrainer& use) {
+                                  const UseOfTrainer& use, const std::vector<std::string>& replicated = {"*"}) {
   ThreadGather gather(world_size);
   return OnEachRank(world_size, [&](int32_t rank) -> absl::Status {
     const auto all_gather = [&](const std::string& bytes) { return gather.Gather(rank, bytes); };
     auto checkpointer = AsyncCheckpointer::Open(
         {.directory = directory,
-         .ranks = {.rank = rank, .world_size = world_size, .all_gather = all_gather, .replicated = {"*"}}});
+         .ranks = {.rank = rank, .world_size = world_size, .all_gather = all_gather, .replicated = replicated}});
     if (!checkpointer.ok()) return checkpointer.status();
     Trainer trainer(share_of(rank, world_size));
     if (absl::Status status = use(**checkpointer, trainer); !status.ok()) return status;
@@ -185,10 +185,11 @@ absl::Status SaveTrained(AsyncCheckpointer& checkpointer, Trainer& trainer) {
 class TorchLayoutsTest : public testing::Test {
  protected:
   // Into an optimizer that has not stepped, and into one that has, whose tensors stay where they are.
-  void ExpectRestored(const ShareOf& share_of, int32_t world_size) {
+  void ExpectRestored(const ShareOf& share_of, int32_t world_size, const std::vector<std::string>& replicated = {"*"}) {
     for (const bool has_stepped : {false, true}) {
-      const auto restored =
-          OnRanks(store_, share_of, world_size, [&](AsyncCheckpointer& checkpointer, Trainer& trainer) {
+      const auto restored = OnRanks(
+          store_, share_of, world_size,
+          [&](AsyncCheckpointer& checkpointer, Trainer& trainer) {
             const void* before = nullptr;
             if (has_stepped) {
               trainer.Train();
@@ -203,7 +204,8 @@ class TorchLayoutsTest : public testing::Test {
               EXPECT_EQ(trainer.Kept(trainer.weight())->exp_avg().data_ptr(), before);
             }
             return status;
-          });
+          },
+          replicated);
       EXPECT_THAT(restored, Each(IsOk())) << world_size << " ranks" << (has_stepped ? " that have stepped" : "");
     }
   }
@@ -216,6 +218,15 @@ TEST_F(TorchLayoutsTest, FusedQkvIsRestoredByAnyNumberOfRanks) {
   ASSERT_THAT(OnRanks(store_, Heads, 4, SaveTrained), Each(IsOk()));
   for (const int32_t world_size : {4, 3, 2, 1}) ExpectRestored(Heads, world_size);
   ExpectRestored(All, 1);
+}
+
+// Each rank has all that it needs in its own shard, several boxes of one tensor too, unless the layout is another one.
+TEST_F(TorchLayoutsTest, RanksThatAreStartedAgainReadWhatTheyHaveSaved) {
+  const std::vector<std::string> none;
+  ASSERT_THAT(OnRanks(store_, Heads, 3, SaveTrained, none), Each(IsOk()));
+  ExpectRestored(Heads, 3, none);
+  ExpectRestored(SwappedColumns, 3, none);
+  ExpectRestored(Heads, 2, none);
 }
 
 TEST_F(TorchLayoutsTest, AWholeProjectionIsRestoredByRanksThatSplitIt) {
