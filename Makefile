@@ -7,7 +7,7 @@ TESTS_AT_ONCE_IN_MEMORY = $$(($(JOBS) + 1))
 STATES ?= 1000000
 SECONDS_EACH ?= 30
 
-.PHONY: help demo demo-ranks test test-torch2 test-interop test-python kill-python fuzz-python bench-python wheel test-wheel bench crash-long crash-real faults-long clang-torch asan asan-core tsan fuzz fuzz-short install-test clean test-python-jax test-python-torch
+.PHONY: help demo demo-ranks test test-torch2 test-interop test-python kill-python fuzz-python bench-python wheel test-wheel bench crash-long crash-real partition faults-long clang-torch asan asan-core tsan fuzz fuzz-short install-test clean test-python-jax test-python-torch
 
 help:
 	@echo "make demo          build the example trainer, kill it in the middle of saves, prove that it resumes exactly; evaluate it"
@@ -26,6 +26,7 @@ help:
 	@echo "make bench         measure against the hardware and LibTorch, in some minutes; BENCH=\"--only NAME --json FILE ...\""
 	@echo "make crash-long    look at a million states that a crash could leave, in an hour or two; STATES=N: at so many"
 	@echo "make crash-real    power cuts on loop-mounted ext4 and xfs, a disk that fills up, 1,000 kills; as root, in some minutes"
+	@echo "make partition     two ranks in network namespaces that lose the network between them; as root, in a minute"
 	@echo "make faults-long   every fault of every call, every bit and byte of a store, of which the suite draws some; SEED=N"
 	@echo "make clang-torch   compile what includes LibTorch with clang; its headers need another standard library there"
 	@echo "make asan          everything but LibTorch's with clang and its thread-safety analysis; the tests under ASan and UBSan"
@@ -130,6 +131,11 @@ crash-real:
 	cmake --preset dev
 	cmake --build --preset dev -j $(JOBS) --target real_power_cut_test real_full_disk_test real_kill_loop_test
 	CUTS="$(CUTS)" FILLS="$(FILLS)" KILLS="$(KILLS)" SEED="$(SEED)" tests/real/crash_real.sh build/dev/tests/real
+
+# The build and the Python of test-python.
+partition:
+	@tools/setup python
+	JOBS=$(JOBS) tests/python.sh --program tests/real/partition.py || [ $$? -eq 77 ] # as above
 
 faults-long:
 	@tools/setup test

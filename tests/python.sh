@@ -5,7 +5,8 @@
 # already. What pip installs is kept in a virtual environment in the user's cache folder. PyTorch is Debian's, of the CPU,
 # so the environment is one of Debian's Python. Exits with 77 and says SKIPPED if, and only if, the package index is out of
 # reach. With --build it runs no tests. With --bench it measures instead: the other arguments are those of
-# python/bench/bench.py. With --fuzz SECONDS it fuzzes the reading of values that long. JOBS: how many processes to use. BASE_PYTHON: another Python than Debian's; without PyTorch in
+# python/bench/bench.py. With --fuzz SECONDS it fuzzes the reading of values that long.
+# With --program FILE it runs that program. JOBS: how many processes to use. BASE_PYTHON: another Python than Debian's; without PyTorch in
 # it, its tests fail.
 set -eu
 
@@ -51,7 +52,7 @@ cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_
   -DTIDEMARK_WERROR=ON -DTIDEMARK_PYTHON=ON -DTIDEMARK_TORCH=OFF -DTIDEMARK_TESTS=OFF -DTIDEMARK_TOOLS=OFF \
   -DTIDEMARK_EXAMPLES=OFF -DTIDEMARK_PRETEND_DEVICE=ON -DTIDEMARK_PYTHON_UNCHECKED=$unchecked -DPython_EXECUTABLE="$venv/bin/python3"
 case ${1:-} in
-  --build | --fuzz) targets=_native ;;
+  --build | --fuzz | --program) targets=_native ;;
   --bench) targets="_native bench_python_core" ;;
   *) targets="_native pretend_device" ;;
 esac
@@ -74,5 +75,9 @@ if [ "${1:-}" = --fuzz ]; then
   # An input of 4 KiB at most; 512 MiB in all and 64 MiB at once are findings.
   exec "$venv/bin/python3" fuzz/python/value_fuzzer.py -max_total_time="$2" -max_len=4096 -rss_limit_mb=512 \
     -malloc_limit_mb=64 -timeout=10 -print_final_stats=1 -dict=fuzz/python/value.dict -artifact_prefix="$corpus-crash-" "$corpus"
+fi
+if [ "${1:-}" = --program ]; then
+  shift
+  exec "$venv/bin/python3" "$@"
 fi
 exec "$venv/bin/python3" -m pytest -q -p no:cacheprovider "${@:-tests/python}"
