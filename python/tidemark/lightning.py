@@ -328,6 +328,7 @@ class TidemarkCheckpoint(Checkpoint):
         self._evaluator: ModuleEvaluator | None = None
         self._generators: dict[str, Any] | None = None
         self._saved_step = -1
+        self._saves = False  # this training has saved a step
 
     @property
     def resume_path(self) -> str | None:
@@ -358,6 +359,7 @@ class TidemarkCheckpoint(Checkpoint):
             self._ranks = dataclasses.replace(self._ranks, replicated=[f"{part}*" for part in self._shared])
         self._checkpointer = Checkpointer(self.store, ranks=self._ranks, **self._options)
         self._saved_step = trainer.global_step
+        self._saves = False
         if self._evaluation and self._rank == 0:
             self._evaluator = ModuleEvaluator(self._checkpointer, self._evaluation, _without_trainer(pl_module))
 
@@ -383,14 +385,20 @@ class TidemarkCheckpoint(Checkpoint):
         if self._checkpointer is None or step == self._saved_step:
             return
         self._saved_step = step
+        first, self._saves = not self._saves, True
         with self._checkpointer._making(step):
-            # On all ranks, for both may tell other ranks something.
-            checkpoint = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
-            metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+            with together(self._ranks if first else None, "make the checkpoint"):
+                # On all ranks, for both may tell other ranks something.
+                checkpoint = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+                metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
             state = _dicts.state_of(checkpoint, _REST, {name for name, _ in trainer.lightning_module.named_parameters()})
             if self._rank > 0:
                 state = {name: part for name, part in state.items() if name in self._shared}
                 state[f"rng.{self._rank}"] = rng()
+            if self._ranks is not None:
+                _dicts.set_apart(state, self._shared)
+            if first:
+                _dicts.check_same(self._ranks, state, self._shared)
         self._checkpointer.save(step, state, metrics=metrics, overwrite=True)
         if self._evaluator:
             self._evaluator.note(step)

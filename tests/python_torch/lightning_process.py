@@ -30,10 +30,13 @@ EPOCHS = 4  # of three batches each
 
 
 class Model(BoringModel):
-    """With dropout, so that a run depends on each rank's generator, and buffers that differ from rank to rank."""
+    """With dropout, so that a run depends on each rank's generator, and buffers that differ from rank to rank. A buffer of the
+    criterion is also a hyperparameter, which is in the checkpoint a second time."""
 
-    def __init__(self, optimizer=torch.optim.Adam):
+    def __init__(self, optimizer=torch.optim.Adam, weights=None):
         super().__init__()
+        self.save_hyperparameters("weights")
+        self.criterion = torch.nn.CrossEntropyLoss(weight=weights)
         self.layer = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.Linear(32, 2))
         for name in ("some", "others"):  # the largest of all arrays: as parameters they would be spread over the ranks
             self.register_buffer(name, torch.full((1024,), -1.0))
@@ -60,7 +63,7 @@ class Zero(ZeroRedundancyOptimizer):
 def fit(folder, callbacks, epochs=EPOCHS, ckpt_path=None, *, optimizer=torch.optim.Adam, strategy="ddp", devices=2, **options):
     """Each rank draws numbers of its own."""
     torch.manual_seed(7)
-    model = Model(optimizer)
+    model = Model(optimizer, torch.tensor([1.0, 2.0]))
     trainer = lightning.Trainer(default_root_dir=folder, accelerator="cpu", devices=devices, strategy=strategy, max_epochs=epochs,
                                 limit_train_batches=3, limit_val_batches=2, num_sanity_val_steps=0, logger=False,
                                 enable_progress_bar=False, enable_model_summary=False, callbacks=[Seed(), *callbacks], **options)
@@ -146,6 +149,25 @@ def sharded_optimizer(folder):
 class OwnCheckpoints(DDPStrategy):
     def save_checkpoint(self, *arguments, **options):
         raise AssertionError
+
+
+class Edit(lightning.Callback):
+    """Changes the checkpoint on one rank alone, as it may for Lightning, which writes that of rank 0."""
+
+    def __init__(self, rank, change):
+        self.rank, self.change = rank, change
+
+    def on_save_checkpoint(self, trainer, pl_module, checkpoint):
+        if trainer.global_rank == self.rank:
+            self.change(checkpoint["state_dict"])
+
+
+def edited(folder):
+    """The errors of the first save."""
+    changes = {"more": (0, lambda weights: weights.update(more=torch.zeros(3))), "raises": (1, lambda weights: weights["none"]),
+               "half": (1, lambda weights: weights.update({"layer.1.bias": weights["layer.1.bias"].half()}))}
+    return {name: error_of(fit, folder, [TidemarkCheckpoint(folder / f"edited_{name}"), Edit(*change)], 1)
+            for name, change in changes.items()}
 
 
 def refused(folder, rank):
@@ -266,7 +288,7 @@ def main(meeting, rank, world_size, folder):
     # For Lightning these processes are torchrun's.
     os.environ |= {"LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size), "NODE_RANK": "0"}
     found = {**resumed(folder), "single": begun(folder, "single"), "zero": sharded_optimizer(folder),
-             "averaged": averaged(folder), "refused": refused(folder, rank), "given": given(folder),
+             "averaged": averaged(folder), "refused": refused(folder, rank), "edited": edited(folder), "given": given(folder),
              "io": with_io(folder, rank), "killed": killed(folder), "failing": failing(folder)}
     print(json.dumps(found))
 

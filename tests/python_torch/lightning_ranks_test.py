@@ -65,6 +65,26 @@ def test_what_is_the_same_is_written_once_and_buffers_are_of_rank_0(job):
     assert weights.sum().item().hex() == found[0]["whole"][0]
 
 
+def test_a_hyperparameter_that_is_also_a_buffer_is_saved_beside_it(job):
+    folder, _, _ = job
+    with tidemark.open(folder / "parts", framework="pt") as step:
+        assert torch.equal(step.get_tensor("lightning.hyper_parameters.weights"), step.get_tensor("model.criterion.weight"))
+
+
+def test_a_checkpoint_that_differs_is_an_error_on_all_ranks_that_names_the_first_tensor(job):
+    folder, _, found = job
+    of_0, of_1 = (rank["edited"] for rank in found)
+    assert of_1["more"] == ("InvalidArgumentError: 'model.more' is torch.float32 [3] on rank 0, and missing on rank 1. Hooks such "
+                            "as on_save_checkpoint are to change the checkpoint alike on all ranks")
+    assert of_1["half"].startswith("InvalidArgumentError: 'model.layer.1.bias' is torch.float32 [2] on rank 0, and torch.float16 "
+                                   "[2] on rank 1.")
+    for name in ("more", "half"):
+        assert of_0[name] == f"AbortedError: rank 1 could not save what rank 0 saves: {of_1[name]}"
+    assert of_1["raises"] == "KeyError: 'none'"
+    assert of_0["raises"] == "AbortedError: rank 1 could not make the checkpoint: KeyError: 'none'"
+    assert not any(committed(folder / f"edited_{name}") for name in of_0)
+
+
 def test_one_process_goes_on_from_two(job):
     folder, _, found = job
     assert process.begun(folder, "whole", **ALONE) == [12, found[0]["whole"][0], True]
