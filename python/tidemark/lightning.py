@@ -15,23 +15,21 @@ on all of them, and TidemarkCheckpointIO on rank 0. Only tensors in host memory 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import json
 import os
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import torch.distributed as distributed
 from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 
 from . import _dicts
+from ._announcements import Announcement, announced
 from ._checkpointer import Checkpointer
 from ._closing import close_after, close_or_give_up
 from ._evaluation import Evaluation, ModuleEvaluator
@@ -39,8 +37,7 @@ from ._options import KeepBest, Retention
 from ._ranks import Ranks, of_rank_0, ranks_of_job, together
 from ._reader import open as open_step
 from ._rng import rng
-from .errors import (
-    DeadlineExceededError, FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError)
+from .errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
 
 __all__ = ["Evaluation", "TidemarkCheckpoint", "TidemarkCheckpointIO"]
 
@@ -83,25 +80,27 @@ class TidemarkCheckpointIO(CheckpointIO):
         """UnsupportedTypeError: the checkpoint has an object that cannot be stored; the message has its path."""
         if storage_options is not None:
             raise TypeError("TidemarkCheckpointIO takes no storage_options")
-        path = os.path.abspath(path)
+        path = _without_links(path)
         os.makedirs(os.path.dirname(path), exist_ok=True)  # ModelCheckpoint may link to the file before it is there
-        with self._lock, _announced(path) as announcement:
+        with self._lock, announced(path) as announcement:
             self._raise_failure()
             checkpointer = self._opened()
             global_step = checkpoint.get("global_step", 0)
             step = max(int(global_step), self._next_step)
-            reference = {"tidemark": 1, "store": os.path.relpath(self._store, os.path.dirname(path)), "step": step,
-                         "save": uuid.uuid4().hex}
+            reference = {"tidemark": 1, "store": os.path.relpath(_without_links(self._store), os.path.dirname(path)),
+                         "step": step, "save": uuid.uuid4().hex}
             save = checkpointer.save(step, _dicts.state_of(checkpoint, _REST), user_metadata=json.dumps(
                 {"global_step": global_step, "save": reference["save"]}))
             self._next_step = step + 1
-            done = self._pending[path] = threading.Event()
-        save.committed.add_done_callback(functools.partial(self._committed, path, reference, done, announcement))
+            done = threading.Event()
+            # Before it is waited for, so that an interrupt leaves nothing that no callback ends.
+            save.committed.add_done_callback(functools.partial(self._committed, path, reference, done, announcement))
+            self._pending[path] = done
         if threading.current_thread() is not threading.main_thread():
             self._closes = True
             self.teardown()
 
-    def _committed(self, path: str, reference: dict[str, Any], done: threading.Event, announcement: _Announcement,
+    def _committed(self, path: str, reference: dict[str, Any], done: threading.Event, announcement: Announcement,
                    future: Any) -> None:
         try:
             error = future.exception()
@@ -185,53 +184,11 @@ class TidemarkCheckpointIO(CheckpointIO):
         while event is not None and not event.wait(0.1):  # in slices, so that Ctrl-C ends it
             pass
         if event is None:
-            _Announcement(path).wait(float(self._options.get("close_timeout", 1800.0)))
+            Announcement(path).wait(float(self._options.get("close_timeout", 1800.0)))
 
     def _raise_failure(self) -> None:
         if self._failures:
             raise self._failures.pop(0)
-
-
-class _Announcement:
-    """What rank 0 tells the others of a save at a path, by the key-value store of torch.distributed: whether it is still going
-    on. In one process it does nothing."""
-
-    def __init__(self, path: str) -> None:
-        self._keys = self._rank = None
-        self._key = f"tidemark:{path}"
-        if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
-            self._keys, self._rank = distributed.distributed_c10d._get_default_store(), distributed.get_rank()
-
-    def begin(self) -> None:
-        if self._keys is not None:
-            self._keys.set(self._key, "saving")
-
-    def end(self) -> None:
-        if self._keys is not None:
-            with contextlib.suppress(Exception):  # the job has ended, and no rank waits
-                self._keys.set(self._key, "ended")
-
-    def wait(self, seconds: float) -> None:
-        """On another rank than 0: until the save there has ended, if one was begun."""
-        if self._keys is None or self._rank == 0 or not self._keys.check([self._key]):
-            return
-        deadline = time.monotonic() + seconds
-        while self._keys.get(self._key) == b"saving":
-            if time.monotonic() >= deadline:
-                raise DeadlineExceededError(f"rank 0 has not committed {self._key.partition(':')[2]} after {seconds:g} seconds")
-            time.sleep(0.02)
-
-
-@contextlib.contextmanager
-def _announced(path: str) -> Iterator[_Announcement]:
-    """For the beginning of a save: it ends here if it fails."""
-    announcement = _Announcement(path)
-    announcement.begin()
-    try:
-        yield announcement
-    except BaseException:
-        announcement.end()
-        raise
 
 
 def _load_step(path: str, store: str, ranks: Ranks | None = None) -> dict[str, Any]:
@@ -248,6 +205,12 @@ def _load_step(path: str, store: str, ranks: Ranks | None = None) -> dict[str, A
 def _number_of(store: str, step: str) -> int:
     with open_step(store, step) as opened:
         return opened.info.step
+
+
+def _without_links(path: str | os.PathLike[str]) -> str:
+    """The path with the real folder. The file itself may be a link, for it is replaced."""
+    folder, name = os.path.split(os.path.abspath(path))
+    return os.path.join(os.path.realpath(folder), name)
 
 
 def _write(path: str, text: str) -> None:

@@ -22,7 +22,8 @@ from lightning.pytorch.callbacks import ModelCheckpoint  # noqa: E402
 from lightning.pytorch.demos.boring_classes import BoringModel  # noqa: E402
 from lightning.pytorch.strategies import DDPStrategy  # noqa: E402
 from tidemark import _dicts  # noqa: E402
-from tidemark.lightning import Evaluation, TidemarkCheckpoint, TidemarkCheckpointIO, _Announcement  # noqa: E402
+from tidemark._announcements import Announcement  # noqa: E402
+from tidemark.lightning import Evaluation, TidemarkCheckpoint, TidemarkCheckpointIO  # noqa: E402
 from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import PostLocalSGDState  # noqa: E402
 from torch.distributed.optim import ZeroRedundancyOptimizer  # noqa: E402
 
@@ -242,7 +243,7 @@ def with_io(folder, rank):
     found["folder"] = error_of(io.remove_checkpoint, folder / "sharded.ckpt")
     if rank == 0:
         found["unstorable"] = error_of(io.save_checkpoint, {"net": torch.nn.Linear(1, 1)}, folder / "none.ckpt")
-        _Announcement(str(folder / "never.ckpt")).begin()
+        Announcement(str(folder / "never.ckpt")).begin()
     distributed.barrier()
     found["none"] = error_of(io.load_checkpoint, folder / "none.ckpt")
     found["never"] = error_of(io.load_checkpoint, folder / "never.ckpt")

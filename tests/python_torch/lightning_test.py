@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+import unittest.mock
 
 import lightning
 import pytest
@@ -15,6 +16,7 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.demos.boring_classes import BoringModel
 from lightning.pytorch.plugins.io.async_plugin import AsyncCheckpointIO
+from tidemark._announcements import Announcement
 from tidemark.lightning import Evaluation, TidemarkCheckpoint, TidemarkCheckpointIO
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice
@@ -314,6 +316,42 @@ def test_removing_the_file_deletes_the_step(tmp_path):
     io.teardown()
     with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
         assert [info.step for info in checkpointer.steps() if info.state == "committed"] == [2, 4]
+
+
+def test_a_folder_that_is_a_link_is_the_same_folder(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    link = tmp_path / "deep" / "er" / "link"
+    link.symlink_to(tmp_path / "real")
+    io = TidemarkCheckpointIO(link / "store")
+    for step in (1, 2):
+        io.save_checkpoint({"global_step": step}, link / f"{step}.ckpt")
+        assert io.load_checkpoint(link / f"{step}.ckpt")["global_step"] == step  # though it may not be committed yet
+    io.save_checkpoint({"global_step": 3}, link / "3.ckpt")
+    io.remove_checkpoint(link / "3.ckpt")
+    io.teardown()
+    assert sorted(file.name for file in (tmp_path / "real").iterdir()) == ["1.ckpt", "2.ckpt", "store"]
+    os.rename(tmp_path / "real", tmp_path / "moved")  # with the store in it
+    assert io.load_checkpoint(tmp_path / "moved" / "2.ckpt")["global_step"] == 2
+
+
+def test_a_save_that_is_interrupted_is_not_waited_for(tmp_path, monkeypatch):
+    announced = []
+    monkeypatch.setattr(Announcement, "begin", lambda self: announced.append("begin"))
+    monkeypatch.setattr(Announcement, "end", lambda self: announced.append("end"))
+    io = TidemarkCheckpointIO(tmp_path / "store")
+    save = tidemark.Checkpointer.save
+
+    def interrupted(*arguments, **options):
+        save(*arguments, **options).committed.result()
+        return unittest.mock.Mock(**{"committed.add_done_callback.side_effect": KeyboardInterrupt})
+
+    monkeypatch.setattr(tidemark.Checkpointer, "save", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        io.save_checkpoint({"global_step": 1}, tmp_path / "a.ckpt")
+    assert announced == ["begin", "end"] and not io._pending
+    io.teardown()
+    assert not (tmp_path / "a.ckpt").exists()
 
 
 def test_what_is_no_reference_or_names_another_save_is_refused(tmp_path):
