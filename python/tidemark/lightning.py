@@ -57,7 +57,10 @@ class TidemarkCheckpointIO(CheckpointIO):
     thread than the main one returns when it is committed, and the store is closed after each call from then on.
 
     With several processes (DDP) rank 0 saves and removes, as Lightning has it, and all of them load. Another rank waits
-    for a save of rank 0 that is not committed yet. A strategy that writes sharded checkpoints does not call this class.
+    for a save of rank 0 that is not committed yet. It does not with AsyncCheckpointIO, whose thread begins the save at some
+    later time, nor if the default process group has no store (MPI): then it may find no file, or the one before.
+    A strategy that writes sharded checkpoints does not call this class. Those whose processes multiprocessing starts
+    ("ddp_fork", "ddp_notebook", "ddp_spawn") are an UnimplementedError, of the first save or at the start: use "ddp".
     InvalidArgumentError: `options` have `ranks`, which would wait for the other ranks.
     """
 
@@ -67,6 +70,7 @@ class TidemarkCheckpointIO(CheckpointIO):
                                        "TidemarkCheckpoint saves on all of them")
         self._store = os.path.abspath(store)
         self._options = options
+        self._pid = os.getpid()
         self._lock = threading.RLock()
         self._checkpointer: Checkpointer | None = None
         self._next_step = 0
@@ -75,9 +79,16 @@ class TidemarkCheckpointIO(CheckpointIO):
         self._removed: list[int] = []  # steps to be deleted
         self._closes = False  # after each call
 
+    def __getstate__(self) -> Any:
+        raise _of_another_process()
+
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | os.PathLike[str],
                         storage_options: Any | None = None) -> None:
-        """UnsupportedTypeError: the checkpoint has an object that cannot be stored; the message has its path."""
+        """UnsupportedTypeError: the checkpoint has an object that cannot be stored; the message has its path.
+        UnimplementedError: this process was forked after the object was made."""
+        if os.getpid() != self._pid:
+            # Lightning would load the last save in the parent, which cannot wait for it, and has the store open itself.
+            raise _of_another_process()
         if storage_options is not None:
             raise TypeError("TidemarkCheckpointIO takes no storage_options")
         path = _without_links(path)
@@ -205,6 +216,11 @@ def _load_step(path: str, store: str, ranks: Ranks | None = None) -> dict[str, A
 def _number_of(store: str, step: str) -> int:
     with open_step(store, step) as opened:
         return opened.info.step
+
+
+def _of_another_process() -> UnimplementedError:
+    return UnimplementedError("TidemarkCheckpointIO saves only in the process that made it, and strategies such as 'ddp_fork', "
+                              "'ddp_notebook' and 'ddp_spawn' save in others: use strategy='ddp', or torchrun")
 
 
 def _without_links(path: str | os.PathLike[str]) -> str:

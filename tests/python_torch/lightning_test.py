@@ -411,6 +411,30 @@ def test_the_io_serves_the_callbacks_of_lightning(tmp_path, wrapped, save_last):
     assert "last.ckpt" in files and len(files) == 3
 
 
+def test_processes_that_multiprocessing_starts_are_refused(tmp_path):
+    """In a process of its own, which has no threads yet when it forks."""
+    script = tmp_path / "train.py"
+    script.write_text(f"""
+import sys
+sys.path.insert(0, {os.fspath(pathlib.Path(__file__).parent)!r})
+from lightning_test import ModelCheckpoint, TidemarkCheckpointIO, fit
+
+if __name__ == "__main__":
+    for strategy in ("ddp_spawn", "ddp_fork"):
+        try:
+            fit({os.fspath(tmp_path)!r}, ModelCheckpoint({os.fspath(tmp_path)!r}), 1, strategy=strategy, devices=1, plugins=[
+                TidemarkCheckpointIO({os.fspath(tmp_path / "store")!r})])
+        except Exception as error:
+            print(strategy, type(error).__name__, str(error).strip().splitlines()[-1])
+""")
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    found = [line for line in ran.stdout.splitlines() if line.startswith("ddp_")]
+    assert len(found) == 2 and all("TidemarkCheckpointIO saves only in the process that made it" in line for line in found)
+    assert found[0].startswith("ddp_spawn UnimplementedError ")  # at the start
+    assert found[1].startswith("ddp_fork ProcessRaisedException tidemark.errors.UnimplementedError: ")
+
+
 def test_a_killed_process_resumes_from_its_last_commit(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(f"""
