@@ -274,16 +274,18 @@ class TidemarkCheckpoint(Checkpoint):
     best by what it found. `options` are those of Checkpointer; `retention` replaces the rule of the above.
 
     A save returns when the state is copied. What fails later is raised by a later save, or at the end of the fit. The
-    checkpoint has the generators of random numbers too; they are put back when the training begins.
+    checkpoint has the generators of random numbers of the CPU too, not those of devices; they are put back when the training
+    begins.
 
     Several processes (DDP) save each step together. What is the same in all of them is written once: the parameters and the
-    states of the optimizers. Everything else is rank 0's, but each rank has its own generators. So are the metrics, and the
-    evaluation, which runs there alone. Another number of processes may resume; one that the step has no generators of keeps
-    those that it has. `ranks`: None: the ranks of torch.distributed; else a Ranks, or a function that returns one when the
-    process group is there: `lambda: Ranks.of_torch(vote_timeout=60)`. Its `replicated` is not used.
+    states of the optimizers. Everything else is rank 0's, but each rank has its own generators of the CPU. So are the metrics,
+    and the evaluation, which runs there alone. Another number of processes may resume; one that the step has no generators of
+    keeps those that it has. `ranks`: None: the ranks of torch.distributed; else a Ranks, or a function that returns one when
+    the process group is there: `lambda: Ranks.of_torch(vote_timeout=60)`. Its `replicated` is not used.
 
     UnimplementedError, by a fit or another run: the strategy saves in a way of its own, as FSDP and DeepSpeed do.
-    InvalidArgumentError: `ranks` are not those of the Trainer. AbortedError: another rank could not load or save.
+    InvalidArgumentError: `ranks` are not those of the Trainer; at the first save: a hook has changed the checkpoint on one rank
+    in another way. AbortedError: another rank could not load or save.
     """
 
     def __init__(self, store: str | os.PathLike[str], *, monitor: str = "", mode: str = "min", save_top_k: int = 1,
@@ -339,8 +341,9 @@ class TidemarkCheckpoint(Checkpoint):
         self._checkpointer = Checkpointer(self.store, ranks=self._ranks, **self._options)
         self._saved_step = trainer.global_step
         self._saves = False
-        if self._evaluation and self._rank == 0:
-            self._evaluator = ModuleEvaluator(self._checkpointer, self._evaluation, _without_trainer(pl_module))
+        with together(self._ranks, "add the evaluators"):
+            if self._evaluation and self._rank == 0:
+                self._evaluator = ModuleEvaluator(self._checkpointer, self._evaluation, _without_trainer(pl_module))
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         if self._generators is not None:

@@ -10,6 +10,8 @@ import logging
 import os
 import pathlib
 import sys
+import threading
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "python"))
 
@@ -21,10 +23,10 @@ import torch.distributed as distributed  # noqa: E402
 from lightning.pytorch.callbacks import ModelCheckpoint  # noqa: E402
 from lightning.pytorch.demos.boring_classes import BoringModel  # noqa: E402
 from lightning.pytorch.strategies import DDPStrategy  # noqa: E402
-from tidemark import _dicts  # noqa: E402
+from tidemark import _dicts, _ranks  # noqa: E402
 from tidemark._announcements import Announcement  # noqa: E402
 from tidemark.lightning import Evaluation, TidemarkCheckpoint, TidemarkCheckpointIO  # noqa: E402
-from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import PostLocalSGDState  # noqa: E402
+from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import PostLocalSGDState, post_localSGD_hook  # noqa: E402
 from torch.distributed.optim import ZeroRedundancyOptimizer  # noqa: E402
 
 EPOCHS = 4  # of three batches each
@@ -171,12 +173,22 @@ def edited(folder):
             for name, change in changes.items()}
 
 
+class Uncopyable(lightning.Callback):
+    """Rank 0 cannot copy the module for its evaluator."""
+
+    def setup(self, trainer, pl_module, stage):
+        if trainer.global_rank == 0:
+            pl_module.lock = threading.Lock()
+
+
 def refused(folder, rank):
     callback = TidemarkCheckpoint(folder / "refused")
     found = {"strategy": error_of(fit, folder, [callback], strategy=OwnCheckpoints()),
              "ranks": error_of(fit, folder, [TidemarkCheckpoint(folder / "refused", ranks=tidemark.Ranks(0, 1, list))]),
              "no_ranks": error_of(fit, folder, [TidemarkCheckpoint(folder / "refused", ranks=lambda: 2)]),
              "no_step": error_of(fit, folder, [callback], EPOCHS, f"tidemark:77@{folder / 'whole'}")}
+    found["evaluators"] = error_of(fit, folder, [
+        Uncopyable(), TidemarkCheckpoint(folder / "uncopyable", evaluation=Evaluation(dict))])
     load = _dicts.load_checkpoint
     if rank == 1:
         _dicts.load_checkpoint = lambda *_: 1 / 0
@@ -185,11 +197,16 @@ def refused(folder, rank):
     return found
 
 
+class LocalSGD(DDPStrategy):
+    def _register_ddp_hooks(self):  # for Lightning only on GPUs
+        self.model.register_comm_hook(self._ddp_comm_state, post_localSGD_hook)
+
+
 def averaged(folder):
     """With models that differ from rank to rank until they are averaged."""
-    state = PostLocalSGDState(process_group=None, subgroup=None, start_localSGD_iter=1)
+    state = PostLocalSGDState(process_group=None, subgroup=None, start_localSGD_iter=1, post_local_gradient_allreduce=False)
     callback = TidemarkCheckpoint(folder / "averaged")
-    model, _ = fit(folder, [callback], 1, strategy=DDPStrategy(ddp_comm_state=state, model_averaging_period=5))
+    model, _ = fit(folder, [callback], 1, strategy=LocalSGD(ddp_comm_state=state, model_averaging_period=5))
     return [list(callback._ranks.replicated), digest(model)[0]]
 
 
@@ -273,6 +290,8 @@ class Killed(TidemarkCheckpoint):
     def on_train_batch_end(self, trainer, *arguments):
         super().on_train_batch_end(trainer, *arguments)
         if (trainer.global_rank, trainer.global_step) == (self.rank, 8):
+            while not any(info.state == "committed" for info in tidemark.steps(self.store)):
+                time.sleep(0.02)
             os.kill(os.getpid(), 9)
 
 
@@ -286,11 +305,15 @@ def main(meeting, rank, world_size, folder):
     rank, world_size, folder = int(rank), int(world_size), pathlib.Path(folder)
     distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world_size,
                                          timeout=datetime.timedelta(seconds=rank_jobs.DEADLINE))
+    groups = []
+    group_of_host = _ranks._group_of_host
+    _ranks._group_of_host = lambda group: groups.append(group) or group_of_host(group)
     # For Lightning these processes are torchrun's.
     os.environ |= {"LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size), "NODE_RANK": "0"}
     found = {**resumed(folder), "single": begun(folder, "single"), "zero": sharded_optimizer(folder),
              "averaged": averaged(folder), "refused": refused(folder, rank), "edited": edited(folder), "given": given(folder),
-             "io": with_io(folder, rank), "killed": killed(folder), "failing": failing(folder)}
+             "io": with_io(folder, rank), "killed": killed(folder), "failing": failing(folder),
+             "groups": len(groups)}
     print(json.dumps(found))
 
 

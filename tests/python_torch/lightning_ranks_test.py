@@ -106,7 +106,7 @@ def test_models_that_differ_until_they_are_averaged_are_those_of_rank_0(job):
     assert [rank["averaged"][0] for rank in found] == [[], []]
     with tidemark.open(folder / "averaged", framework="pt") as step:
         weights = torch.cat([step.get_tensor("model.layer.1.weight").flatten(), step.get_tensor("model.layer.1.bias")])
-    assert weights.sum().item().hex() == found[0]["averaged"][1]
+    assert weights.sum().item().hex() == found[0]["averaged"][1] != found[1]["averaged"][1]
 
 
 def test_what_cannot_be_done_is_refused_on_all_ranks(job):
@@ -121,6 +121,8 @@ def test_what_cannot_be_done_is_refused_on_all_ranks(job):
                                     f"{rank} of 2")
     assert of_0["no_step"].startswith("NotFoundError: step 77 is not in")
     assert of_1["no_step"].startswith("AbortedError: rank 0 could not choose the step: NotFoundError: step 77")
+    assert of_0["evaluators"].startswith("TypeError: cannot ")
+    assert of_1["evaluators"] == f"AbortedError: rank 0 could not add the evaluators: {of_0['evaluators']}"
     assert of_0["load"] == "AbortedError: rank 1 could not load the step: ZeroDivisionError: division by zero"
     assert of_1["load"] == "ZeroDivisionError: division by zero"
 
@@ -128,6 +130,11 @@ def test_what_cannot_be_done_is_refused_on_all_ranks(job):
 def test_a_function_gives_the_ranks(job):
     _, _, found = job
     assert [rank["given"] for rank in found] == [[77.0, ["model*", "optimizers*"], 1]] * 2
+
+
+def test_the_ranks_of_torch_are_made_once(job):
+    _, _, found = job
+    assert [rank["groups"] for rank in found] == [2, 2]  # one of them by that function
 
 
 def test_the_io_saves_on_rank_0_and_loads_on_all_ranks(job):
