@@ -3,15 +3,18 @@ object, and everything else as another one."""
 
 from __future__ import annotations
 
+import copy
+import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from . import _arrays
+from ._ranks import Ranks, of_rank_0, together
 from ._reader import Step
 from ._reader import open as open_step
 from ._tree import Weights
-from .errors import NotFoundError
+from .errors import InvalidArgumentError, NotFoundError
 
 OPTIMIZERS = "optimizers"
 GENERATORS = "tidemark_generators"  # the key of a rank's own generators of random numbers in a checkpoint that it loads
@@ -46,6 +49,73 @@ def state_of(checkpoint: Mapping[str, Any], rest: str, parameters: Collection[st
         state[OPTIMIZERS] = _Rest(content["optimizer_states"])
         content["optimizer_states"] = None  # it keeps its place
     return state
+
+
+def set_apart(state: dict[str, Any], shared: Collection[str]) -> None:
+    """Copies the arrays of the other parts that share memory with one of the `shared` parts, which all ranks save. Else
+    it would have two names on one rank, and one on the others, and the ranks would differ in what they save."""
+    taken = {_address(array) for part in shared if part in state for _, array in _arrays_of(state[part], part)} - {0}
+    for part, content in state.items():
+        if part not in shared and isinstance(content, _Rest):
+            state[part] = _Rest(_apart(content.state_dict(), taken))
+
+
+def _apart(value: Any, taken: Collection[int]) -> Any:
+    """The value itself, or one that has copies of what lies at the addresses `taken`."""
+    if _arrays.is_array(value):
+        return _copy_of(value) if _address(value) in taken else value
+    items: Any = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, (list, tuple)) else ()
+    changed = {key: new for key, item in items if (new := _apart(item, taken)) is not item}
+    if not changed:
+        return value
+    if isinstance(value, tuple):
+        return tuple(changed.get(i, item) for i, item in enumerate(value))
+    made = copy.copy(value)
+    for key, item in changed.items():
+        made[key] = item
+    return made
+
+
+def _copy_of(array: Any) -> Any:
+    return array.detach().clone() if _arrays.is_torch(array) else array.copy()
+
+
+def _address(array: Any) -> int:
+    """0: it has no memory."""
+    try:
+        return _arrays.address_of(array)
+    except (RuntimeError, NotImplementedError):  # a sparse tensor
+        return 0
+
+
+def _arrays_of(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if _arrays.is_array(value):
+        yield path, value
+    elif isinstance(value, _Rest):
+        yield from _arrays_of(value.state_dict(), path)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _arrays_of(item, f"{path}.{key}")
+    elif isinstance(value, (list, tuple)):
+        for i, item in enumerate(value):
+            yield from _arrays_of(item, f"{path}.{i}")
+
+
+def check_same(ranks: Ranks | None, state: dict[str, Any], parts: Sequence[str]) -> None:
+    """All `ranks` call this alike. InvalidArgumentError on a rank whose `parts` have other names, dtypes or shapes than those
+    of rank 0; AbortedError on the others. Both name the first one."""
+    if ranks is None:
+        return
+    own = {part: "there" for part in parts if part in state}
+    for part in list(own):
+        own |= {name: f"{array.dtype} {list(array.shape)}" for name, array in _arrays_of(state[part], part)}
+    of_0 = json.loads(of_rank_0(ranks, lambda: json.dumps(own), "tell what it saves"))
+    with together(ranks, "save what rank 0 saves"):
+        for name in {**of_0, **own}:
+            here, there = (found.get(name, "missing") for found in (own, of_0))
+            if here != there:
+                raise InvalidArgumentError(f"'{name}' is {there} on rank 0, and {here} on rank {ranks.rank}. Hooks such as "
+                                           f"on_save_checkpoint are to change the checkpoint alike on all ranks")
 
 
 def checkpoint_of(step: Step, rest: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import dataclasses
 import inspect
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -153,6 +154,8 @@ def _told(all_gather: AllGather, world_size: int, message: bytes, own: BaseExcep
 
 # Of the doors to frameworks, and of AsyncTrainer.
 
+_of_groups: weakref.WeakKeyDictionary[Any, Ranks] = weakref.WeakKeyDictionary()  # by the default process group
+
 
 def ranks_of_job(given: Ranks | Callable[[], Ranks] | None) -> Ranks | None:
     """`given`, or what it returns; without it the default process group of torch.distributed, if there is one. None: the job
@@ -161,7 +164,10 @@ def ranks_of_job(given: Ranks | Callable[[], Ranks] | None) -> Ranks | None:
 
     ranks = given() if callable(given) else given
     if ranks is None and given is None and distributed.is_available() and distributed.is_initialized():
-        ranks = Ranks.of_torch()
+        # Once for a process group: beside NCCL it makes a Gloo group, which nothing destroys before that one.
+        ranks = _of_groups.get(distributed.group.WORLD)
+        if ranks is None:
+            ranks = _of_groups[distributed.group.WORLD] = Ranks.of_torch()
     if ranks is not None and not isinstance(ranks, Ranks):
         raise InvalidArgumentError(f"ranks is a {type(ranks).__name__}, not a tidemark.Ranks")
     return ranks_or_none(ranks)

@@ -15,23 +15,21 @@ on all of them, and TidemarkCheckpointIO on rank 0. Only tensors in host memory 
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import json
 import os
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import torch.distributed as distributed
 from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 
 from . import _dicts
+from ._announcements import Announcement, announced
 from ._checkpointer import Checkpointer
 from ._closing import close_after, close_or_give_up
 from ._evaluation import Evaluation, ModuleEvaluator
@@ -39,8 +37,7 @@ from ._options import KeepBest, Retention
 from ._ranks import Ranks, of_rank_0, ranks_of_job, together
 from ._reader import open as open_step
 from ._rng import rng
-from .errors import (
-    DeadlineExceededError, FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError)
+from .errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
 
 __all__ = ["Evaluation", "TidemarkCheckpoint", "TidemarkCheckpointIO"]
 
@@ -60,7 +57,10 @@ class TidemarkCheckpointIO(CheckpointIO):
     thread than the main one returns when it is committed, and the store is closed after each call from then on.
 
     With several processes (DDP) rank 0 saves and removes, as Lightning has it, and all of them load. Another rank waits
-    for a save of rank 0 that is not committed yet. A strategy that writes sharded checkpoints does not call this class.
+    for a save of rank 0 that is not committed yet. It does not with AsyncCheckpointIO, whose thread begins the save at some
+    later time, nor if the default process group has no store (MPI): then it may find no file, or the one before.
+    A strategy that writes sharded checkpoints does not call this class. Those whose processes multiprocessing starts
+    ("ddp_fork", "ddp_notebook", "ddp_spawn") are an UnimplementedError, of the first save or at the start: use "ddp".
     InvalidArgumentError: `options` have `ranks`, which would wait for the other ranks.
     """
 
@@ -70,6 +70,7 @@ class TidemarkCheckpointIO(CheckpointIO):
                                        "TidemarkCheckpoint saves on all of them")
         self._store = os.path.abspath(store)
         self._options = options
+        self._pid = os.getpid()
         self._lock = threading.RLock()
         self._checkpointer: Checkpointer | None = None
         self._next_step = 0
@@ -78,30 +79,39 @@ class TidemarkCheckpointIO(CheckpointIO):
         self._removed: list[int] = []  # steps to be deleted
         self._closes = False  # after each call
 
+    def __getstate__(self) -> Any:
+        raise _of_another_process()
+
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | os.PathLike[str],
                         storage_options: Any | None = None) -> None:
-        """UnsupportedTypeError: the checkpoint has an object that cannot be stored; the message has its path."""
+        """UnsupportedTypeError: the checkpoint has an object that cannot be stored; the message has its path.
+        UnimplementedError: this process was forked after the object was made."""
+        if os.getpid() != self._pid:
+            # Lightning would load the last save in the parent, which cannot wait for it, and has the store open itself.
+            raise _of_another_process()
         if storage_options is not None:
             raise TypeError("TidemarkCheckpointIO takes no storage_options")
-        path = os.path.abspath(path)
+        path = _without_links(path)
         os.makedirs(os.path.dirname(path), exist_ok=True)  # ModelCheckpoint may link to the file before it is there
-        with self._lock, _announced(path) as announcement:
+        with self._lock, announced(path) as announcement:
             self._raise_failure()
             checkpointer = self._opened()
             global_step = checkpoint.get("global_step", 0)
             step = max(int(global_step), self._next_step)
-            reference = {"tidemark": 1, "store": os.path.relpath(self._store, os.path.dirname(path)), "step": step,
-                         "save": uuid.uuid4().hex}
+            reference = {"tidemark": 1, "store": os.path.relpath(_without_links(self._store), os.path.dirname(path)),
+                         "step": step, "save": uuid.uuid4().hex}
             save = checkpointer.save(step, _dicts.state_of(checkpoint, _REST), user_metadata=json.dumps(
                 {"global_step": global_step, "save": reference["save"]}))
             self._next_step = step + 1
-            done = self._pending[path] = threading.Event()
-        save.committed.add_done_callback(functools.partial(self._committed, path, reference, done, announcement))
+            done = threading.Event()
+            # Before it is waited for, so that an interrupt leaves nothing that no callback ends.
+            save.committed.add_done_callback(functools.partial(self._committed, path, reference, done, announcement))
+            self._pending[path] = done
         if threading.current_thread() is not threading.main_thread():
             self._closes = True
             self.teardown()
 
-    def _committed(self, path: str, reference: dict[str, Any], done: threading.Event, announcement: _Announcement,
+    def _committed(self, path: str, reference: dict[str, Any], done: threading.Event, announcement: Announcement,
                    future: Any) -> None:
         try:
             error = future.exception()
@@ -185,53 +195,11 @@ class TidemarkCheckpointIO(CheckpointIO):
         while event is not None and not event.wait(0.1):  # in slices, so that Ctrl-C ends it
             pass
         if event is None:
-            _Announcement(path).wait(float(self._options.get("close_timeout", 1800.0)))
+            Announcement(path).wait(float(self._options.get("close_timeout", 1800.0)))
 
     def _raise_failure(self) -> None:
         if self._failures:
             raise self._failures.pop(0)
-
-
-class _Announcement:
-    """What rank 0 tells the others of a save at a path, by the key-value store of torch.distributed: whether it is still going
-    on. In one process it does nothing."""
-
-    def __init__(self, path: str) -> None:
-        self._keys = self._rank = None
-        self._key = f"tidemark:{path}"
-        if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
-            self._keys, self._rank = distributed.distributed_c10d._get_default_store(), distributed.get_rank()
-
-    def begin(self) -> None:
-        if self._keys is not None:
-            self._keys.set(self._key, "saving")
-
-    def end(self) -> None:
-        if self._keys is not None:
-            with contextlib.suppress(Exception):  # the job has ended, and no rank waits
-                self._keys.set(self._key, "ended")
-
-    def wait(self, seconds: float) -> None:
-        """On another rank than 0: until the save there has ended, if one was begun."""
-        if self._keys is None or self._rank == 0 or not self._keys.check([self._key]):
-            return
-        deadline = time.monotonic() + seconds
-        while self._keys.get(self._key) == b"saving":
-            if time.monotonic() >= deadline:
-                raise DeadlineExceededError(f"rank 0 has not committed {self._key.partition(':')[2]} after {seconds:g} seconds")
-            time.sleep(0.02)
-
-
-@contextlib.contextmanager
-def _announced(path: str) -> Iterator[_Announcement]:
-    """For the beginning of a save: it ends here if it fails."""
-    announcement = _Announcement(path)
-    announcement.begin()
-    try:
-        yield announcement
-    except BaseException:
-        announcement.end()
-        raise
 
 
 def _load_step(path: str, store: str, ranks: Ranks | None = None) -> dict[str, Any]:
@@ -248,6 +216,17 @@ def _load_step(path: str, store: str, ranks: Ranks | None = None) -> dict[str, A
 def _number_of(store: str, step: str) -> int:
     with open_step(store, step) as opened:
         return opened.info.step
+
+
+def _of_another_process() -> UnimplementedError:
+    return UnimplementedError("TidemarkCheckpointIO saves only in the process that made it, and strategies such as 'ddp_fork', "
+                              "'ddp_notebook' and 'ddp_spawn' save in others: use strategy='ddp', or torchrun")
+
+
+def _without_links(path: str | os.PathLike[str]) -> str:
+    """The path with the real folder. The file itself may be a link, for it is replaced."""
+    folder, name = os.path.split(os.path.abspath(path))
+    return os.path.join(os.path.realpath(folder), name)
 
 
 def _write(path: str, text: str) -> None:
@@ -295,16 +274,18 @@ class TidemarkCheckpoint(Checkpoint):
     best by what it found. `options` are those of Checkpointer; `retention` replaces the rule of the above.
 
     A save returns when the state is copied. What fails later is raised by a later save, or at the end of the fit. The
-    checkpoint has the generators of random numbers too; they are put back when the training begins.
+    checkpoint has the generators of random numbers of the CPU too, not those of devices; they are put back when the training
+    begins.
 
     Several processes (DDP) save each step together. What is the same in all of them is written once: the parameters and the
-    states of the optimizers. Everything else is rank 0's, but each rank has its own generators. So are the metrics, and the
-    evaluation, which runs there alone. Another number of processes may resume; one that the step has no generators of keeps
-    those that it has. `ranks`: None: the ranks of torch.distributed; else a Ranks, or a function that returns one when the
-    process group is there: `lambda: Ranks.of_torch(vote_timeout=60)`. Its `replicated` is not used.
+    states of the optimizers. Everything else is rank 0's, but each rank has its own generators of the CPU. So are the metrics,
+    and the evaluation, which runs there alone. Another number of processes may resume; one that the step has no generators of
+    keeps those that it has. `ranks`: None: the ranks of torch.distributed; else a Ranks, or a function that returns one when
+    the process group is there: `lambda: Ranks.of_torch(vote_timeout=60)`. Its `replicated` is not used.
 
     UnimplementedError, by a fit or another run: the strategy saves in a way of its own, as FSDP and DeepSpeed do.
-    InvalidArgumentError: `ranks` are not those of the Trainer. AbortedError: another rank could not load or save.
+    InvalidArgumentError: `ranks` are not those of the Trainer; at the first save: a hook has changed the checkpoint on one rank
+    in another way. AbortedError: another rank could not load or save.
     """
 
     def __init__(self, store: str | os.PathLike[str], *, monitor: str = "", mode: str = "min", save_top_k: int = 1,
@@ -328,6 +309,7 @@ class TidemarkCheckpoint(Checkpoint):
         self._evaluator: ModuleEvaluator | None = None
         self._generators: dict[str, Any] | None = None
         self._saved_step = -1
+        self._saves = False  # this training has saved a step
 
     @property
     def resume_path(self) -> str | None:
@@ -358,8 +340,10 @@ class TidemarkCheckpoint(Checkpoint):
             self._ranks = dataclasses.replace(self._ranks, replicated=[f"{part}*" for part in self._shared])
         self._checkpointer = Checkpointer(self.store, ranks=self._ranks, **self._options)
         self._saved_step = trainer.global_step
-        if self._evaluation and self._rank == 0:
-            self._evaluator = ModuleEvaluator(self._checkpointer, self._evaluation, _without_trainer(pl_module))
+        self._saves = False
+        with together(self._ranks, "add the evaluators"):
+            if self._evaluation and self._rank == 0:
+                self._evaluator = ModuleEvaluator(self._checkpointer, self._evaluation, _without_trainer(pl_module))
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         if self._generators is not None:
@@ -383,14 +367,20 @@ class TidemarkCheckpoint(Checkpoint):
         if self._checkpointer is None or step == self._saved_step:
             return
         self._saved_step = step
+        first, self._saves = not self._saves, True
         with self._checkpointer._making(step):
-            # On all ranks, for both may tell other ranks something.
-            checkpoint = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
-            metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+            with together(self._ranks if first else None, "make the checkpoint"):
+                # On all ranks, for both may tell other ranks something.
+                checkpoint = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
+                metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
             state = _dicts.state_of(checkpoint, _REST, {name for name, _ in trainer.lightning_module.named_parameters()})
             if self._rank > 0:
                 state = {name: part for name, part in state.items() if name in self._shared}
                 state[f"rng.{self._rank}"] = rng()
+            if self._ranks is not None:
+                _dicts.set_apart(state, self._shared)
+            if first:
+                _dicts.check_same(self._ranks, state, self._shared)
         self._checkpointer.save(step, state, metrics=metrics, overwrite=True)
         if self._evaluator:
             self._evaluator.note(step)

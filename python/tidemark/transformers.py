@@ -6,9 +6,9 @@
     trainer = MyTrainer(model, arguments, train_dataset=data, store="run/ckpt")
     trainer.train(resume_from_checkpoint=True)
 
-One step has the model ("model.NAME"), the optimizer, the scheduler, the generators of random numbers, the Trainer's state
-and the configuration files. `export` makes a folder for from_pretrained of it. The processes of a job (DDP) save each step
-together. Only tensors in host memory have been tried.
+One step has the model ("model.NAME"), the optimizer, the scheduler, the generators of random numbers (of the CPU, not of
+devices), the Trainer's state and the configuration files. `export` makes a folder for from_pretrained of it. The processes of
+a job (DDP) save each step together. Only tensors in host memory have been tried.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ._closing import close_after, close_or_give_up
 from ._evaluation import Evaluation, ModuleEvaluator
 from ._futures import SaveHandle
 from ._options import KeepBest, Retention
-from ._ranks import Ranks, of_rank_0, ranks_of_job
+from ._ranks import Ranks, of_rank_0, ranks_of_job, together
 from ._reader import open as open_step
 from ._rng import rng
 from .errors import InvalidArgumentError, NotFoundError, UnimplementedError
@@ -52,8 +52,8 @@ class TidemarkTrainerMixin:
 
     Several processes (DDP) save each step together, and all of them call train() alike. Model, optimizer, scheduler and scaler
     are the same in all of them and are written once; buffers, the Trainer's state and the metrics are rank 0's; the generators
-    are each rank's own. Another number of processes may resume; one that the step has no generators of keeps those that it
-    has. The evaluation runs on rank 0 alone. `ranks`: None: the ranks of torch.distributed, if there are several processes.
+    of the CPU are each rank's own. Another number of processes may resume; one that the step has no generators of keeps those
+    that it has. The evaluation runs on rank 0 alone. `ranks`: None: the ranks of torch.distributed, if there are several processes.
     Its `replicated` is not used.
     """
 
@@ -81,14 +81,18 @@ class TidemarkTrainerMixin:
         """As Trainer.train. True resumes the latest step of the store, and begins afresh if there is none. "tidemark:STEP"
         resumes another one: "tidemark:40", "tidemark:best:eval_loss". A folder is one of Transformers.
 
-        UnimplementedError: the model is sharded. InvalidArgumentError: `ranks` are not those of the Trainer. With several
-        processes an error of rank 0 about the step to resume is an AbortedError on the others.
+        UnimplementedError: the model is sharded. InvalidArgumentError: `ranks` are not those of the Trainer, or there are
+        several processes and args.enable_jit_checkpoint. With several processes an error of one rank before the training is an
+        AbortedError on the others.
         """
         self._refuse_what_cannot_be_saved()
         trainer: Any = self
         parts = ["model"] if trainer.args.save_only_model else [
             "model", "optimizer", "scheduler", *(["scaler"] if getattr(trainer.accelerator, "scaler", None) else [])]
         self._ranks = _ranks_of(trainer.args, self._given_ranks, parts)
+        if self._ranks is not None and getattr(trainer.args, "enable_jit_checkpoint", False):
+            raise InvalidArgumentError("enable_jit_checkpoint has each process save at a step of its own, and the processes of a "
+                                       "job save each step together: leave it out")
         with Checkpointer(self.store, ranks=self._ranks, **self._checkpointer_options()) as checkpointer:
             self._checkpointer = checkpointer
             folder = None
@@ -97,8 +101,9 @@ class TidemarkTrainerMixin:
                     step = "latest" if resume_from_checkpoint is True else str(resume_from_checkpoint)[len(_SCHEME):]
                     folder = self._stand_in(step, fresh=resume_from_checkpoint is True)
                     resume_from_checkpoint = folder
-                if self._evaluation and _is_rank_0(self._ranks):
-                    self._evaluator = ModuleEvaluator(checkpointer, self._evaluation, self.model)  # type: ignore[attr-defined]
+                with together(self._ranks, "add the evaluators"):
+                    if self._evaluation and _is_rank_0(self._ranks):
+                        self._evaluator = ModuleEvaluator(checkpointer, self._evaluation, trainer.model)
                 output = super().train(resume_from_checkpoint, *args, **kwargs)  # type: ignore[misc]
             except BaseException as error:
                 close_after(error, checkpointer)
@@ -136,9 +141,16 @@ class TidemarkTrainerMixin:
         number, state = json.loads(of_rank_0(self._ranks, lambda: json.dumps(self._chosen(selector, fresh))))
         if number is None:
             return None
-        folder = tempfile.mkdtemp(prefix="tidemark-resume-")
-        with open(os.path.join(folder, "trainer_state.json"), "w", encoding="utf-8") as file:
-            file.write(state)
+        folder = None
+        try:
+            with together(self._ranks, "write a trainer_state.json"):
+                folder = tempfile.mkdtemp(prefix="tidemark-resume-")
+                with open(os.path.join(folder, "trainer_state.json"), "w", encoding="utf-8") as file:
+                    file.write(state)
+        except BaseException:
+            if folder:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise
         self._resumed = (folder, number)
         return folder
 
@@ -243,12 +255,13 @@ class TidemarkTrainerMixin:
             super()._load_best_model()  # type: ignore[misc]
             return
         assert self._checkpointer is not None
-        self._checkpointer.wait_until_committed()
+        with together(self._ranks, "wait for the saves"):
+            self._checkpointer.wait_until_committed()
         self._fill_model(trainer.state.best_global_step)
 
 
 class TidemarkCallback(transformers.TrainerCallback):
-    """Saves model, optimizer, scheduler and generators into a store beside what the Trainer does itself.
+    """Saves model, optimizer, scheduler and the CPU's generators into a store beside what the Trainer does itself.
 
     every_steps: after so many steps; 0: whenever the Trainer saves. evaluation: saved steps are evaluated beside the
     training. `options` are those of Checkpointer. A Trainer cannot be resumed by a callback: use TidemarkTrainerMixin.
@@ -278,8 +291,9 @@ class TidemarkCallback(transformers.TrainerCallback):
             close_after("an earlier training", self._checkpointer)
         self._ranks = _ranks_of(args, self._given_ranks, ("model", "optimizer", "scheduler"))
         self._checkpointer = Checkpointer(self.store, ranks=self._ranks, **self._options)
-        if self._evaluation and _is_rank_0(self._ranks):
-            self._evaluator = ModuleEvaluator(self._checkpointer, self._evaluation, model)
+        with together(self._ranks, "add the evaluators"):
+            if self._evaluation and _is_rank_0(self._ranks):
+                self._evaluator = ModuleEvaluator(self._checkpointer, self._evaluation, model)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self._every_steps and state.global_step % self._every_steps == 0:

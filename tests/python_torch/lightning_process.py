@@ -10,6 +10,8 @@ import logging
 import os
 import pathlib
 import sys
+import threading
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "python"))
 
@@ -21,19 +23,23 @@ import torch.distributed as distributed  # noqa: E402
 from lightning.pytorch.callbacks import ModelCheckpoint  # noqa: E402
 from lightning.pytorch.demos.boring_classes import BoringModel  # noqa: E402
 from lightning.pytorch.strategies import DDPStrategy  # noqa: E402
-from tidemark import _dicts  # noqa: E402
-from tidemark.lightning import Evaluation, TidemarkCheckpoint, TidemarkCheckpointIO, _Announcement  # noqa: E402
-from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import PostLocalSGDState  # noqa: E402
+from tidemark import _dicts, _ranks  # noqa: E402
+from tidemark._announcements import Announcement  # noqa: E402
+from tidemark.lightning import Evaluation, TidemarkCheckpoint, TidemarkCheckpointIO  # noqa: E402
+from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import PostLocalSGDState, post_localSGD_hook  # noqa: E402
 from torch.distributed.optim import ZeroRedundancyOptimizer  # noqa: E402
 
 EPOCHS = 4  # of three batches each
 
 
 class Model(BoringModel):
-    """With dropout, so that a run depends on each rank's generator, and buffers that differ from rank to rank."""
+    """With dropout, so that a run depends on each rank's generator, and buffers that differ from rank to rank. A buffer of the
+    criterion is also a hyperparameter, which is in the checkpoint a second time."""
 
-    def __init__(self, optimizer=torch.optim.Adam):
+    def __init__(self, optimizer=torch.optim.Adam, weights=None):
         super().__init__()
+        self.save_hyperparameters("weights")
+        self.criterion = torch.nn.CrossEntropyLoss(weight=weights)
         self.layer = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.Linear(32, 2))
         for name in ("some", "others"):  # the largest of all arrays: as parameters they would be spread over the ranks
             self.register_buffer(name, torch.full((1024,), -1.0))
@@ -60,7 +66,7 @@ class Zero(ZeroRedundancyOptimizer):
 def fit(folder, callbacks, epochs=EPOCHS, ckpt_path=None, *, optimizer=torch.optim.Adam, strategy="ddp", devices=2, **options):
     """Each rank draws numbers of its own."""
     torch.manual_seed(7)
-    model = Model(optimizer)
+    model = Model(optimizer, torch.tensor([1.0, 2.0]))
     trainer = lightning.Trainer(default_root_dir=folder, accelerator="cpu", devices=devices, strategy=strategy, max_epochs=epochs,
                                 limit_train_batches=3, limit_val_batches=2, num_sanity_val_steps=0, logger=False,
                                 enable_progress_bar=False, enable_model_summary=False, callbacks=[Seed(), *callbacks], **options)
@@ -148,12 +154,41 @@ class OwnCheckpoints(DDPStrategy):
         raise AssertionError
 
 
+class Edit(lightning.Callback):
+    """Changes the checkpoint on one rank alone, as it may for Lightning, which writes that of rank 0."""
+
+    def __init__(self, rank, change):
+        self.rank, self.change = rank, change
+
+    def on_save_checkpoint(self, trainer, pl_module, checkpoint):
+        if trainer.global_rank == self.rank:
+            self.change(checkpoint["state_dict"])
+
+
+def edited(folder):
+    """The errors of the first save."""
+    changes = {"more": (0, lambda weights: weights.update(more=torch.zeros(3))), "raises": (1, lambda weights: weights["none"]),
+               "half": (1, lambda weights: weights.update({"layer.1.bias": weights["layer.1.bias"].half()}))}
+    return {name: error_of(fit, folder, [TidemarkCheckpoint(folder / f"edited_{name}"), Edit(*change)], 1)
+            for name, change in changes.items()}
+
+
+class Uncopyable(lightning.Callback):
+    """Rank 0 cannot copy the module for its evaluator."""
+
+    def setup(self, trainer, pl_module, stage):
+        if trainer.global_rank == 0:
+            pl_module.lock = threading.Lock()
+
+
 def refused(folder, rank):
     callback = TidemarkCheckpoint(folder / "refused")
     found = {"strategy": error_of(fit, folder, [callback], strategy=OwnCheckpoints()),
              "ranks": error_of(fit, folder, [TidemarkCheckpoint(folder / "refused", ranks=tidemark.Ranks(0, 1, list))]),
              "no_ranks": error_of(fit, folder, [TidemarkCheckpoint(folder / "refused", ranks=lambda: 2)]),
              "no_step": error_of(fit, folder, [callback], EPOCHS, f"tidemark:77@{folder / 'whole'}")}
+    found["evaluators"] = error_of(fit, folder, [
+        Uncopyable(), TidemarkCheckpoint(folder / "uncopyable", evaluation=Evaluation(dict))])
     load = _dicts.load_checkpoint
     if rank == 1:
         _dicts.load_checkpoint = lambda *_: 1 / 0
@@ -162,11 +197,16 @@ def refused(folder, rank):
     return found
 
 
+class LocalSGD(DDPStrategy):
+    def _register_ddp_hooks(self):  # for Lightning only on GPUs
+        self.model.register_comm_hook(self._ddp_comm_state, post_localSGD_hook)
+
+
 def averaged(folder):
     """With models that differ from rank to rank until they are averaged."""
-    state = PostLocalSGDState(process_group=None, subgroup=None, start_localSGD_iter=1)
+    state = PostLocalSGDState(process_group=None, subgroup=None, start_localSGD_iter=1, post_local_gradient_allreduce=False)
     callback = TidemarkCheckpoint(folder / "averaged")
-    model, _ = fit(folder, [callback], 1, strategy=DDPStrategy(ddp_comm_state=state, model_averaging_period=5))
+    model, _ = fit(folder, [callback], 1, strategy=LocalSGD(ddp_comm_state=state, model_averaging_period=5))
     return [list(callback._ranks.replicated), digest(model)[0]]
 
 
@@ -220,7 +260,7 @@ def with_io(folder, rank):
     found["folder"] = error_of(io.remove_checkpoint, folder / "sharded.ckpt")
     if rank == 0:
         found["unstorable"] = error_of(io.save_checkpoint, {"net": torch.nn.Linear(1, 1)}, folder / "none.ckpt")
-        _Announcement(str(folder / "never.ckpt")).begin()
+        Announcement(str(folder / "never.ckpt")).begin()
     distributed.barrier()
     found["none"] = error_of(io.load_checkpoint, folder / "none.ckpt")
     found["never"] = error_of(io.load_checkpoint, folder / "never.ckpt")
@@ -250,6 +290,8 @@ class Killed(TidemarkCheckpoint):
     def on_train_batch_end(self, trainer, *arguments):
         super().on_train_batch_end(trainer, *arguments)
         if (trainer.global_rank, trainer.global_step) == (self.rank, 8):
+            while not any(info.state == "committed" for info in tidemark.steps(self.store)):
+                time.sleep(0.02)
             os.kill(os.getpid(), 9)
 
 
@@ -263,11 +305,15 @@ def main(meeting, rank, world_size, folder):
     rank, world_size, folder = int(rank), int(world_size), pathlib.Path(folder)
     distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world_size,
                                          timeout=datetime.timedelta(seconds=rank_jobs.DEADLINE))
+    groups = []
+    group_of_host = _ranks._group_of_host
+    _ranks._group_of_host = lambda group: groups.append(group) or group_of_host(group)
     # For Lightning these processes are torchrun's.
     os.environ |= {"LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size), "NODE_RANK": "0"}
     found = {**resumed(folder), "single": begun(folder, "single"), "zero": sharded_optimizer(folder),
-             "averaged": averaged(folder), "refused": refused(folder, rank), "given": given(folder),
-             "io": with_io(folder, rank), "killed": killed(folder), "failing": failing(folder)}
+             "averaged": averaged(folder), "refused": refused(folder, rank), "edited": edited(folder), "given": given(folder),
+             "io": with_io(folder, rank), "killed": killed(folder), "failing": failing(folder),
+             "groups": len(groups)}
     print(json.dumps(found))
 
 

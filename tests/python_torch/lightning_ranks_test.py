@@ -65,6 +65,26 @@ def test_what_is_the_same_is_written_once_and_buffers_are_of_rank_0(job):
     assert weights.sum().item().hex() == found[0]["whole"][0]
 
 
+def test_a_hyperparameter_that_is_also_a_buffer_is_saved_beside_it(job):
+    folder, _, _ = job
+    with tidemark.open(folder / "parts", framework="pt") as step:
+        assert torch.equal(step.get_tensor("lightning.hyper_parameters.weights"), step.get_tensor("model.criterion.weight"))
+
+
+def test_a_checkpoint_that_differs_is_an_error_on_all_ranks_that_names_the_first_tensor(job):
+    folder, _, found = job
+    of_0, of_1 = (rank["edited"] for rank in found)
+    assert of_1["more"] == ("InvalidArgumentError: 'model.more' is torch.float32 [3] on rank 0, and missing on rank 1. Hooks such "
+                            "as on_save_checkpoint are to change the checkpoint alike on all ranks")
+    assert of_1["half"].startswith("InvalidArgumentError: 'model.layer.1.bias' is torch.float32 [2] on rank 0, and torch.float16 "
+                                   "[2] on rank 1.")
+    for name in ("more", "half"):
+        assert of_0[name] == f"AbortedError: rank 1 could not save what rank 0 saves: {of_1[name]}"
+    assert of_1["raises"] == "KeyError: 'none'"
+    assert of_0["raises"] == "AbortedError: rank 1 could not make the checkpoint: KeyError: 'none'"
+    assert not any(committed(folder / f"edited_{name}") for name in of_0)
+
+
 def test_one_process_goes_on_from_two(job):
     folder, _, found = job
     assert process.begun(folder, "whole", **ALONE) == [12, found[0]["whole"][0], True]
@@ -86,7 +106,7 @@ def test_models_that_differ_until_they_are_averaged_are_those_of_rank_0(job):
     assert [rank["averaged"][0] for rank in found] == [[], []]
     with tidemark.open(folder / "averaged", framework="pt") as step:
         weights = torch.cat([step.get_tensor("model.layer.1.weight").flatten(), step.get_tensor("model.layer.1.bias")])
-    assert weights.sum().item().hex() == found[0]["averaged"][1]
+    assert weights.sum().item().hex() == found[0]["averaged"][1] != found[1]["averaged"][1]
 
 
 def test_what_cannot_be_done_is_refused_on_all_ranks(job):
@@ -101,6 +121,8 @@ def test_what_cannot_be_done_is_refused_on_all_ranks(job):
                                     f"{rank} of 2")
     assert of_0["no_step"].startswith("NotFoundError: step 77 is not in")
     assert of_1["no_step"].startswith("AbortedError: rank 0 could not choose the step: NotFoundError: step 77")
+    assert of_0["evaluators"].startswith("TypeError: cannot ")
+    assert of_1["evaluators"] == f"AbortedError: rank 0 could not add the evaluators: {of_0['evaluators']}"
     assert of_0["load"] == "AbortedError: rank 1 could not load the step: ZeroDivisionError: division by zero"
     assert of_1["load"] == "ZeroDivisionError: division by zero"
 
@@ -108,6 +130,11 @@ def test_what_cannot_be_done_is_refused_on_all_ranks(job):
 def test_a_function_gives_the_ranks(job):
     _, _, found = job
     assert [rank["given"] for rank in found] == [[77.0, ["model*", "optimizers*"], 1]] * 2
+
+
+def test_the_ranks_of_torch_are_made_once(job):
+    _, _, found = job
+    assert [rank["groups"] for rank in found] == [2, 2]  # one of them by that function
 
 
 def test_the_io_saves_on_rank_0_and_loads_on_all_ranks(job):

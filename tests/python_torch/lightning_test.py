@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import threading
+import unittest.mock
 
 import lightning
 import pytest
@@ -15,6 +16,7 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.demos.boring_classes import BoringModel
 from lightning.pytorch.plugins.io.async_plugin import AsyncCheckpointIO
+from tidemark._announcements import Announcement
 from tidemark.lightning import Evaluation, TidemarkCheckpoint, TidemarkCheckpointIO
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice
@@ -316,6 +318,42 @@ def test_removing_the_file_deletes_the_step(tmp_path):
         assert [info.step for info in checkpointer.steps() if info.state == "committed"] == [2, 4]
 
 
+def test_a_folder_that_is_a_link_is_the_same_folder(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    link = tmp_path / "deep" / "er" / "link"
+    link.symlink_to(tmp_path / "real")
+    io = TidemarkCheckpointIO(link / "store")
+    for step in (1, 2):
+        io.save_checkpoint({"global_step": step}, link / f"{step}.ckpt")
+        assert io.load_checkpoint(link / f"{step}.ckpt")["global_step"] == step  # though it may not be committed yet
+    io.save_checkpoint({"global_step": 3}, link / "3.ckpt")
+    io.remove_checkpoint(link / "3.ckpt")
+    io.teardown()
+    assert sorted(file.name for file in (tmp_path / "real").iterdir()) == ["1.ckpt", "2.ckpt", "store"]
+    os.rename(tmp_path / "real", tmp_path / "moved")  # with the store in it
+    assert io.load_checkpoint(tmp_path / "moved" / "2.ckpt")["global_step"] == 2
+
+
+def test_a_save_that_is_interrupted_is_not_waited_for(tmp_path, monkeypatch):
+    announced = []
+    monkeypatch.setattr(Announcement, "begin", lambda self: announced.append("begin"))
+    monkeypatch.setattr(Announcement, "end", lambda self: announced.append("end"))
+    io = TidemarkCheckpointIO(tmp_path / "store")
+    save = tidemark.Checkpointer.save
+
+    def interrupted(*arguments, **options):
+        save(*arguments, **options).committed.result()
+        return unittest.mock.Mock(**{"committed.add_done_callback.side_effect": KeyboardInterrupt})
+
+    monkeypatch.setattr(tidemark.Checkpointer, "save", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        io.save_checkpoint({"global_step": 1}, tmp_path / "a.ckpt")
+    assert announced == ["begin", "end"] and not io._pending
+    io.teardown()
+    assert not (tmp_path / "a.ckpt").exists()
+
+
 def test_what_is_no_reference_or_names_another_save_is_refused(tmp_path):
     io = TidemarkCheckpointIO(tmp_path / "store")
     io.save_checkpoint({"global_step": 1}, tmp_path / "a.ckpt")
@@ -371,6 +409,30 @@ def test_the_io_serves_the_callbacks_of_lightning(tmp_path, wrapped, save_last):
     assert [list(g["betas"]) for g in trainer.optimizers[0].param_groups] == [[0.9, 0.999]]
     files = {file.name for file in (tmp_path / "files").iterdir()}
     assert "last.ckpt" in files and len(files) == 3
+
+
+def test_processes_that_multiprocessing_starts_are_refused(tmp_path):
+    """In a process of its own, which has no threads yet when it forks."""
+    script = tmp_path / "train.py"
+    script.write_text(f"""
+import sys
+sys.path.insert(0, {os.fspath(pathlib.Path(__file__).parent)!r})
+from lightning_test import ModelCheckpoint, TidemarkCheckpointIO, fit
+
+if __name__ == "__main__":
+    for strategy in ("ddp_spawn", "ddp_fork"):
+        try:
+            fit({os.fspath(tmp_path)!r}, ModelCheckpoint({os.fspath(tmp_path)!r}), 1, strategy=strategy, devices=1, plugins=[
+                TidemarkCheckpointIO({os.fspath(tmp_path / "store")!r})])
+        except Exception as error:
+            print(strategy, type(error).__name__, str(error).strip().splitlines()[-1])
+""")
+    ran = subprocess.run([sys.executable, script], capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    found = [line for line in ran.stdout.splitlines() if line.startswith("ddp_")]
+    assert len(found) == 2 and all("TidemarkCheckpointIO saves only in the process that made it" in line for line in found)
+    assert found[0].startswith("ddp_spawn UnimplementedError ")  # at the start
+    assert found[1].startswith("ddp_fork ProcessRaisedException tidemark.errors.UnimplementedError: ")
 
 
 def test_a_killed_process_resumes_from_its_last_commit(tmp_path):

@@ -1,6 +1,7 @@
 """A job of two processes, for transformers_ranks_test.py: transformers_process.py FOLDER. It is started twice, because rank 1
 kills itself. Each rank writes what it found as JSON into FOLDER/found-RANK."""
 
+import contextlib
 import datetime
 import json
 import logging
@@ -9,11 +10,14 @@ import os
 import pathlib
 import signal
 import sys
+import tempfile
+import unittest.mock
 
 import tidemark
 import torch
 import transformers
 from accelerate.state import AcceleratorState
+from tidemark._evaluation import ModuleEvaluator
 from tidemark.transformers import Evaluation, TidemarkCallback
 from transformers.trainer_callback import ExportableState
 
@@ -83,9 +87,32 @@ def begun(folder, **options):
     return start.found
 
 
+def raising(where, name, rank, error):
+    """Has a function raise on one rank."""
+    if torch.distributed.get_rank() != rank:
+        return contextlib.nullcontext()
+    return unittest.mock.patch.object(where, name, side_effect=error)
+
+
+def of_one_rank(folder):
+    """What all ranks raise after an error of one."""
+    with raising(tempfile, "mkdtemp", 1, OSError("the disk is full")):
+        found = {"folder": error_of(trained, folder / "whole")}
+    evaluation = Evaluation(held_out_loss)
+    trainer = trainer_of(folder / "evaluators", evaluation=evaluation)
+    callback = TidemarkCallback(folder / "evaluators_of_callback", evaluation=evaluation)
+    beside = trainer_of(folder / "plain", callback, kind=transformers.Trainer, save_strategy="no")
+    with raising(ModuleEvaluator, "__init__", 0, TypeError("no copy")):
+        found |= {"evaluators": error_of(trainer.train), "callback": error_of(beside.train)}
+    with raising(tidemark.Checkpointer, "wait_until_committed", 0, ValueError("not committed")):
+        found["best"] = error_of(with_the_best, folder / "unread")
+    return found
+
+
 def refused(folder):
     found = {"ranks": error_of(trained, folder / "refused", ranks=tidemark.Ranks(0, 1, list)),
-             "no_step": error_of(trained, folder / "whole", resume="tidemark:77")}
+             "no_step": error_of(trained, folder / "whole", resume="tidemark:77"),
+             "jit": error_of(trained, folder / "refused", enable_jit_checkpoint=True)}
     trainer = trainer_of(folder / "refused")
     trainer.is_fsdp_enabled = True
     found["sharded"] = error_of(trainer.train)
@@ -152,7 +179,7 @@ def run(folder, rank, life):
     whole = trained(folder / "whole", evaluation=Evaluation(evaluate, max_pending=9))
     found |= {"whole": digest(whole), "evaluations": len(evaluations), "skipped": whole.skipped_evaluations,
               "again": digest(trained(folder / "whole", resume="tidemark:10")), "callback": with_callback(folder),
-              "best": with_the_best(folder), "single": begun(folder / "single"), "refused": refused(folder),
+              "best": with_the_best(folder), "of_one_rank": of_one_rank(folder), "single": begun(folder / "single"), "refused": refused(folder),
               "failing": failing(folder)}
     (folder / f"found-{rank}").write_text(json.dumps(found))
 

@@ -68,8 +68,14 @@ def test_rank_0_alone_evaluates(job):
 def test_the_best_model_is_loaded_on_all_ranks(job):
     folder, found = job
     assert found[0]["best"] == found[1]["best"] and set(committed(store(folder, "best"))) == {found[0]["best"][0], 24}
-    with tidemark.open(store(folder, "best"), found[0]["best"][0], framework="pt") as step:
-        assert step.get_tensor("model.transformer.wte.weight").isfinite().all()
+    assert sums(store(folder, "best"), found[0]["best"][0]) == found[0]["best"][1] != sums(store(folder, "best"), 24)
+
+
+def sums(path, number):
+    """Of the model's tensors in a step, in their order."""
+    with tidemark.open(path, number, framework="pt") as step:
+        names = make(path.parent).model.state_dict()
+        return torch.cat([step.get_tensor(f"model.{name}").flatten() for name in names]).sum().item().hex()
 
 
 def test_the_callback_saves_on_all_ranks(job):
@@ -106,11 +112,24 @@ def test_what_cannot_be_done_is_refused_on_all_ranks(job):
         refused = found[rank]["refused"]
         assert refused["ranks"] == ("InvalidArgumentError: ranks say that this is rank 0 of 1, and for the Trainer it is rank "
                                     f"{rank} of 2")
+        assert refused["jit"].startswith("InvalidArgumentError: enable_jit_checkpoint has each process save at a step of its own")
         assert refused["sharded"] == ("UnimplementedError: TidemarkTrainerMixin does not save sharded models (is_fsdp_enabled)")
         assert refused["kind"].startswith("UnimplementedError: tidemark.transformers does not save with several processes of the "
                                           "kind MEGATRON_LM")
     assert found[0]["refused"]["no_step"].startswith("NotFoundError: step 77 is not in")
     assert found[1]["refused"]["no_step"].startswith("AbortedError: rank 0 could not choose the step: NotFoundError: step 77")
+
+
+def test_an_error_of_one_rank_is_one_of_all_before_they_go_on_together(job):
+    _, found = job
+    of_0, of_1 = (rank["of_one_rank"] for rank in found)
+    assert of_1["folder"] == "OSError: the disk is full"
+    assert of_0["folder"] == "AbortedError: rank 1 could not write a trainer_state.json: OSError: the disk is full"
+    for where in ("evaluators", "callback"):
+        assert of_0[where] == "TypeError: no copy"
+        assert of_1[where] == "AbortedError: rank 0 could not add the evaluators: TypeError: no copy"
+    assert of_0["best"] == "ValueError: not committed"
+    assert of_1["best"] == "AbortedError: rank 0 could not wait for the saves: ValueError: not committed"
 
 
 def test_a_rank_that_cannot_save_ends_the_others(job):
