@@ -321,6 +321,16 @@ class TidemarkCheckpoint(Checkpoint):
         return f"{_SCHEME}latest@{self.store}"
 
     @property
+    def best_model_path(self) -> str:
+        """What Lightning takes for ckpt_path="best": the best step by `monitor`, or without one the latest. "": there is none."""
+        step = f"best:{self._monitor}" if self._monitor else "latest"
+        try:
+            open_step(self.store, step).close()
+        except NotFoundError:
+            return ""
+        return f"{_SCHEME}{step}@{self.store}"
+
+    @property
     def state_key(self) -> str:
         return str(self._generate_state_key(monitor=self._monitor, every_n_train_steps=self._every_n_train_steps))
 

@@ -63,6 +63,22 @@ def test_the_callback_resumes_bit_for_bit(tmp_path):
     assert same_weights(resumed, whole)
 
 
+@pytest.mark.parametrize("monitor", ["", "val_loss"])
+def test_lightning_finds_the_best_model(tmp_path, monitor):
+    """Also where it is not told which: of the fit before."""
+    callback = TidemarkCheckpoint(tmp_path / "store", monitor=monitor)
+    assert callback.best_model_path == ""
+    model, trainer = fit(tmp_path, callback, 4)
+    with tidemark.open(tmp_path / "store", "best:val_loss" if monitor else "latest", "pt") as step:
+        saved = {name: step.get_tensor(f"model.{name}") for name in model.state_dict()}
+    for arguments in ({"ckpt_path": "best"}, {}):
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.zero_()
+        trainer.validate(verbose=False, **arguments)
+        assert all(torch.equal(value, saved[name]) for name, value in model.state_dict().items())
+
+
 def test_the_latest_and_the_best_steps_stay(tmp_path):
     losses = {}
 
