@@ -124,9 +124,10 @@ void SnapshotStream::Publish(std::shared_ptr<const StagedSnapshot> snapshot) {
 }
 
 void SnapshotStream::PublishRefusal(int64_t step, absl::Time created, const absl::Status& why) {
-  for (const auto& subscription : subscriptions_) {
-    subscription->executor->Add([consumer = subscription->consumer, step, created, why] {
-      storage::BestEffort([&] { consumer->Refused(step, created, why); });
+  for (const auto& owner : subscriptions_) {
+    Give(*owner, step, [subscription = owner.get(), step, created, why] {
+      storage::BestEffort([&] { subscription->consumer->Refused(step, created, why); });
+      Taken(*subscription);
     });
   }
 }

@@ -3,7 +3,6 @@
 #include <atomic>
 #include <fstream>
 #include <limits>
-#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -117,20 +116,6 @@ TEST_F(CheckpointerRanksTest, ARankThatCannotWriteFailsTheSaveOfAll) {
   }
 }
 
-// The others are told at once, and not at their deadline.
-TEST_F(CheckpointerRanksTest, ASaveThatOneRankRefusesFailsOnAll) {
-  TrainerRanks job(store_, 3);
-  ASSERT_THAT(job.Open(), Each(IsOk()));
-  const std::vector<absl::Status> told = OnEachRank(
-      3, [&](int32_t rank) { return job.SaveOne(rank, 10, {.user_metadata = rank == 1 ? "no JSON" : "{}"}); });
-  EXPECT_THAT(told[1], StatusIs(StatusCode::kInvalidArgument, HasSubstr("not a JSON object")));
-  for (const int32_t rank : {0, 2}) {
-    EXPECT_THAT(told[static_cast<size_t>(rank)],
-                StatusIs(StatusCode::kAborted, AllOf(HasSubstr("rank 1"), HasSubstr("not a JSON object"))));
-  }
-  EXPECT_THAT(job.Save(20), Each(IsOk()));
-}
-
 TEST_F(CheckpointerRanksTest, ASaveThatOneRankSkipsFailsOnAll) {
   TrainerRanks job(store_, 2);
   job.ChangeOptions([](int32_t rank, CheckpointerOptions& options) {
@@ -188,18 +173,6 @@ TEST_F(CheckpointerRanksTest, AStepThatHasOtherBoxesIsLookedAtAnew) {
     return save.ok() ? save->committed().Wait() : save.status();
   });
   EXPECT_THAT(told, Each(StatusIs(StatusCode::kAborted, HasSubstr("weight"))));
-}
-
-// Rank 0 replaces the step, and rank 1 does not want to.
-TEST_F(CheckpointerRanksTest, AStepThatOneRankRefusesToReplaceIsKept) {
-  TrainerRanks job(store_, 2);
-  ASSERT_THAT(job.Open(), Each(IsOk()));
-  ASSERT_THAT(job.Save(10), Each(IsOk()));
-  const auto told = OnEachRank(2, [&](int32_t rank) { return job.SaveOne(rank, 10, {.overwrite = rank == 0}); });
-  EXPECT_THAT(told[0], StatusIs(StatusCode::kAborted, AllOf(HasSubstr("rank 1"), HasSubstr("overwrite"))));
-  EXPECT_THAT(told[1], StatusIs(StatusCode::kAlreadyExists, HasSubstr("step 10 is committed")));
-  EXPECT_THAT(job.Restore(), Each(IsOk()));
-  EXPECT_THAT(job.Save(20), Each(IsOk()));
 }
 
 // The other ranks have not heard of it.
@@ -308,17 +281,6 @@ TEST_F(CheckpointerRanksTest, WithoutAnyStepTheRestoreFailsOnAllRanks) {
   EXPECT_THAT(job.Restore(), Each(StatusIs(StatusCode::kDataLoss, HasSubstr("rank 1"))));
 }
 
-TEST_F(CheckpointerRanksTest, AStateThatDoesNotFitFailsTheRestoreOfAll) {
-  TrainerRanks job(store_, 3);
-  ASSERT_THAT(job.Open(), Each(IsOk()));
-  ASSERT_THAT(job.Save(10), Each(IsOk()));
-  int64_t more = 0;
-  job.trainer(2).state.AddValue("more", &more);
-  EXPECT_THAT(job.Restore(),
-              Each(StatusIs(StatusCode::kInvalidArgument, AllOf(HasSubstr("rank 2"), HasSubstr("more")))));
-  EXPECT_THAT(job.Restore({.allow_missing = true}), Each(IsOk()));
-}
-
 TEST_F(CheckpointerRanksTest, ResumeSaysTheSameOnAllRanks) {
   const auto resume = [](TrainerRanks& job, const RestoreOptions& options = {}) {
     return OnEachRank(job.world_size(),
@@ -331,24 +293,6 @@ TEST_F(CheckpointerRanksTest, ResumeSaysTheSameOnAllRanks) {
   for (const absl::StatusOr<int64_t>& next : resume(job)) EXPECT_EQ(next.value_or(-1), 11);
   EXPECT_THAT(resume(job, {.accept = [](const StepInfo&) { return false; }}),
               Each(StatusIs(StatusCode::kFailedPrecondition, HasSubstr("no fresh run is started"))));
-}
-
-// Also where there is no step that could tell.
-TEST_F(CheckpointerRanksTest, AStateThatCannotBeRestoredIntoFailsTheRestoreOfAll) {
-  class BrokenState final : public State {
-    absl::Status PrepareRestore(std::span<const EntrySpec>) override { return absl::InternalError("no such module"); }
-  };
-  TrainerRanks job(store_, 3);
-  ASSERT_THAT(job.Open(), Each(IsOk()));
-  for (const bool has_step : {false, true}) {
-    if (has_step) {
-      ASSERT_THAT(job.Save(10), Each(IsOk()));
-    }
-    BrokenState broken;
-    const auto resumed = OnEachRank(
-        3, [&](int32_t rank) { return job.rank_at(rank).Resume(rank == 1 ? broken : job.trainer(rank).state); });
-    EXPECT_THAT(resumed, Each(StatusIs(StatusCode::kInternal, "rank 1: no such module")));
-  }
 }
 
 TEST_F(CheckpointerRanksTest, StepsAreDiscardedOnAllRanks) {
