@@ -149,7 +149,8 @@ def test_a_rank_that_has_failed_ends_the_others(tmp_path):
 
     job.ranks[1].factor = fail
     first, second = job.run(50)
-    assert isinstance(second, RuntimeError) and job.ranks[0].trained == [0, 1, 2, 3]
+    # It may still be asking after step 2.
+    assert isinstance(second, RuntimeError) and job.ranks[0].trained in ([0, 1, 2], [0, 1, 2, 3])
     assert isinstance(first, errors.InternalError) and "BrokenBarrierError" in str(first)
 
 
