@@ -6,17 +6,15 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "bench/rows.h"
 #include "fmt/format.h"
 #include "snapshot/restore/restore.h"
 #include "storage/io/file_system.h"
 #include "storage/shard/shard_writer.h"
 #include "storage/store/store.h"
+#include "tests/snapshot/ranks/thread_gather.h"
 
 namespace tidemark::bench {
 namespace {
@@ -30,69 +28,34 @@ absl::StatusOr<double> BytesRead() {
   return absl::InternalError("/proc/self/io has no rchar");
 }
 
-// An all-gather of threads. Where one of them does not come, because it has failed, the others fail.
-class Gathering {
- public:
-  explicit Gathering(int32_t ranks) : given_(static_cast<size_t>(ranks)) {}
-
-  absl::StatusOr<std::vector<std::string>> Gather(int32_t rank, const std::string& bytes) {
-    absl::MutexLock lock(&mutex_);
-    const uint64_t round = round_;
-    given_[static_cast<size_t>(rank)] = bytes;
-    if (++arrived_ == given_.size()) {
-      arrived_ = 0;
-      ++round_;
-      gathered_ = given_;
-      return gathered_;
-    }
-    const auto is_over = [&]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return round_ != round; };
-    if (mutex_.AwaitWithTimeout(absl::Condition(&is_over), absl::Minutes(2))) return gathered_;
-    return absl::DeadlineExceededError("a rank did not come");
-  }
-
- private:
-  absl::Mutex mutex_;
-  std::vector<std::string> given_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::string> gathered_ ABSL_GUARDED_BY(mutex_);
-  size_t arrived_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t round_ ABSL_GUARDED_BY(mutex_) = 0;
-};
-
 // Each rank has some columns of a matrix of fp32, and saves them, or restores them.
 absl::Status OnColumns(const std::string& directory, int32_t ranks, int64_t rows, int64_t columns, bool restores) {
-  Gathering gathering(ranks);
-  std::vector<absl::Status> results(static_cast<size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (int32_t rank = 0; rank < ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      results[static_cast<size_t>(rank)] = [&]() -> absl::Status {
-        auto checkpointer = AsyncCheckpointer::Open(
-            {.directory = directory,
-             .ranks = {.rank = rank,
-                       .world_size = ranks,
-                       .all_gather = [&](const std::string& bytes) { return gathering.Gather(rank, bytes); }},
-             .compression = Compression::kNone,
-             .tuning = {.io = IoBackend::kThreads}});
-        if (!checkpointer.ok()) return checkpointer.status();
-        const int64_t first = columns * rank / ranks;
-        const int64_t count = columns * (rank + 1) / ranks - first;
-        std::vector<float> part(static_cast<size_t>(rows * count), static_cast<float>(rank));
-        State state;
-        state.AddBox("matrix", Dtype::kFloat32, {rows, columns}, {0, first}, {rows, count}, part.data());
-        absl::Status done;
-        if (restores) {
-          done = (*checkpointer)->RestoreLatest(state).status();
-        } else if (auto save = (*checkpointer)->Save(0, state); save.ok()) {
-          done = save->committed().Wait();
-        } else {
-          done = save.status();
-        }
-        done.Update((*checkpointer)->Close());
-        return done;
-      }();
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
+  ThreadGather gathering(ranks);
+  const std::vector<absl::Status> results = OnEachRank(ranks, [&](int32_t rank) -> absl::Status {
+    auto checkpointer = AsyncCheckpointer::Open(
+        {.directory = directory,
+         .ranks = {.rank = rank,
+                   .world_size = ranks,
+                   .all_gather = [&](const std::string& bytes) { return gathering.Gather(rank, bytes); }},
+         .compression = Compression::kNone,
+         .tuning = {.io = IoBackend::kThreads}});
+    if (!checkpointer.ok()) return checkpointer.status();
+    const int64_t first = columns * rank / ranks;
+    const int64_t count = columns * (rank + 1) / ranks - first;
+    std::vector<float> part(static_cast<size_t>(rows * count), static_cast<float>(rank));
+    State state;
+    state.AddBox("matrix", Dtype::kFloat32, {rows, columns}, {0, first}, {rows, count}, part.data());
+    absl::Status done;
+    if (restores) {
+      done = (*checkpointer)->RestoreLatest(state).status();
+    } else if (auto save = (*checkpointer)->Save(0, state); save.ok()) {
+      done = save->committed().Wait();
+    } else {
+      done = save.status();
+    }
+    done.Update((*checkpointer)->Close());
+    return done;
+  });
   absl::Status all;
   for (const absl::Status& status : results) all.Update(status);
   return all;

@@ -14,7 +14,7 @@ from .errors import Error
 
 
 class RankCalls:
-    """The methods of Checkpointer for jobs of several ranks. In a job of one process they tell and ask nobody."""
+    """The methods of Checkpointer for jobs of several ranks. In a job of one process they do nothing."""
 
     _closed: bool
     _native: NativeCheckpointer

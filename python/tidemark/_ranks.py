@@ -138,7 +138,7 @@ def agreeing(ranks: dict[str, Any] | None, what: str = "take the step") -> Itera
 
 
 def _told(all_gather: AllGather, world_size: int, message: bytes, own: BaseException | None) -> list[bytes]:
-    """The messages of all ranks, of which this one's is `message`. Raises `own` afterwards, if it is an exception."""
+    """Gives the other ranks `message`, and returns the messages of all. Then raises `own`, if that is an exception."""
     try:
         told = all_gather(message)
     except BaseException as error:

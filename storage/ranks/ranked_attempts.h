@@ -76,9 +76,9 @@ class RankedAttempts final : public AttemptSink {
   // - kInternal: no such attempt is open.
   absl::Status CommitAttempt(const StepRecord& record, const PhasesRecord* phases = nullptr) override;
 
-  // The job is about to be ended: the attempt that is open, and later ones, end so long from now at the latest,
-  // whatever the options say. Rank 0 waits for votes during four fifths of that, or of what is left of it when the
-  // attempt begins. Infinite: no such end. Thread-safe.
+  // The job ends when `left` is over. The open attempt, and later ones, then end by that time, even if the options have
+  // a later deadline. Rank 0 waits for votes until four fifths of the time are over, counted from this call, or from
+  // the begin of a later attempt. Infinite: the job does not end. Thread-safe.
   void EndWithin(absl::Duration left);
 
   // This rank could not write its shard, for the reason `why`. The other ranks hear of it. Returns what is to be told
@@ -123,10 +123,11 @@ class RankedAttempts final : public AttemptSink {
   absl::Status MakeFolder(Attempt& attempt) const;
   absl::StatusOr<Attempt> TakeOpen(int64_t step, std::string_view attempt);
   absl::Status SyncFolders(const Attempt& attempt) const;
-  // Whether rank 0 waits for votes no longer; and whether nobody waits for anything.
+  // Whether rank 0 stops waiting for votes.
   bool VotesAreDue(const Attempt& attempt) { return HasPassed(attempt, attempt.vote_timeout, kVotePart); }
+  // Whether this rank stops waiting for the outcome.
   bool IsOver(const Attempt& attempt) { return HasPassed(attempt, attempt.deadline, 1); }
-  // So long after the begin, or this part of the time that the job has left.
+  // Whether `timeout` has passed since the attempt began, or this part of the time that the job had left.
   bool HasPassed(const Attempt& attempt, absl::Duration timeout, double part_of_rest);
   absl::Status GiveUp(const Attempt& attempt, absl::Time created, const absl::Status& why);
   // From the vote to the outcome.

@@ -33,7 +33,7 @@ def main(meeting, rank, world_size, store, what):
 
 
 def train(checkpointer, rank, state):
-    """Until rank 1 is told to end, after a step of which the others may be past."""
+    """Until rank 1 gets a SIGTERM, which it does after step 5. The other ranks may be a step further by then."""
     with tidemark.PreemptionGuard(grace=rank_jobs.DEADLINE) as guard:
         for step in range(1000):
             if guard.preempted_on_any_rank(checkpointer):
@@ -43,7 +43,7 @@ def train(checkpointer, rank, state):
                 return
             if rank == 1 and step == 5:
                 os.kill(os.getpid(), signal.SIGTERM)
-    raise AssertionError("nobody was told to end")
+    raise AssertionError("no rank saw the SIGTERM")
 
 
 if __name__ == "__main__":

@@ -85,10 +85,15 @@ std::vector<int64_t> Counts(const std::function<ShardRange(int32_t rank)>& split
   return counts;
 }
 
-TEST(SplitEvenlyTest, GivesTheRemainderToTheFirstRanks) {
-  const auto counts = [](int64_t size, int32_t world_size) {
-    return Counts([&](int32_t rank) { return SplitEvenly(size, rank, world_size); }, world_size);
+// The same of a split of `size` over so many ranks.
+auto CountsOf(ShardRange (*split)(int64_t size, int32_t rank, int32_t world_size)) {
+  return [split](int64_t size, int32_t world_size) {
+    return Counts([&](int32_t rank) { return split(size, rank, world_size); }, world_size);
   };
+}
+
+TEST(SplitEvenlyTest, GivesTheRemainderToTheFirstRanks) {
+  const auto counts = CountsOf(SplitEvenly);
   EXPECT_THAT(counts(12, 3), ElementsAre(4, 4, 4));
   EXPECT_THAT(counts(11, 4), ElementsAre(3, 3, 3, 2));
   EXPECT_THAT(counts(5, 4), ElementsAre(2, 1, 1, 1));
@@ -97,9 +102,7 @@ TEST(SplitEvenlyTest, GivesTheRemainderToTheFirstRanks) {
 }
 
 TEST(SplitInChunksTest, LeavesLessForTheLastRanks) {
-  const auto counts = [](int64_t size, int32_t world_size) {
-    return Counts([&](int32_t rank) { return SplitInChunks(size, rank, world_size); }, world_size);
-  };
+  const auto counts = CountsOf(SplitInChunks);
   EXPECT_THAT(counts(12, 3), ElementsAre(4, 4, 4));
   EXPECT_THAT(counts(11, 4), ElementsAre(3, 3, 3, 2));
   EXPECT_THAT(counts(5, 4), ElementsAre(2, 2, 1, 0));

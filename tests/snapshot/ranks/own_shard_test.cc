@@ -70,6 +70,12 @@ class OwnShardTest : public TrainerRanksTest {
     return {};
   }
 
+  void SaveStep10(int32_t world_size) {
+    TrainerRanks job(store_, world_size);
+    ASSERT_THAT(job.Open(), Each(IsOk()));
+    ASSERT_THAT(job.Save(10), Each(IsOk()));
+  }
+
   static std::vector<absl::Status> Save(TrainerRanks& job, int64_t step, std::deque<NamedPart>& parts) {
     return OnEachRank(job.world_size(), [&](int32_t rank) {
       auto save = job.rank_at(rank).Save(step, parts[static_cast<size_t>(rank)].state);
@@ -85,11 +91,7 @@ class OwnShardTest : public TrainerRanksTest {
 };
 
 TEST_F(OwnShardTest, ARankOpensNoOtherShard) {
-  {
-    TrainerRanks job(store_, 3);
-    ASSERT_THAT(job.Open(), Each(IsOk()));
-    ASSERT_THAT(job.Save(10), Each(IsOk()));
-  }
+  SaveStep10(3);
   TrainerRanks job(store_, 3);
   ASSERT_THAT(job.Open(), Each(IsOk()));
   for (int32_t rank = 0; rank < 3; ++rank) job.files(rank).Reset();
@@ -104,11 +106,7 @@ TEST_F(OwnShardTest, ARankOpensNoOtherShard) {
 }
 
 TEST_F(OwnShardTest, AJobOfAnotherSizeOpensAll) {
-  {
-    TrainerRanks job(store_, 3);
-    ASSERT_THAT(job.Open(), Each(IsOk()));
-    ASSERT_THAT(job.Save(10), Each(IsOk()));
-  }
+  SaveStep10(3);
   TrainerRanks job(store_, 2);
   ASSERT_THAT(job.Open(), Each(IsOk()));
   job.files(1).Reset();

@@ -1,9 +1,11 @@
 // Ranks of a job that is about to be ended wait no longer than that, though their options let them wait for minutes.
 
+#include <atomic>
 #include <chrono>
+#include <string>
 #include <thread>
 
-#include "absl/time/clock.h"
+#include "absl/synchronization/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/storage/ranks/ranked_job.h"
@@ -46,12 +48,18 @@ TEST_F(JobEndTest, LaterAttemptsEndWithTheJob) {
 // EndWithin is called by another thread than the one that saves.
 TEST_F(JobEndTest, TheOpenAttemptEndsWithTheJob) {
   for (const uint32_t rank : {0u, 1u}) {
-    std::thread ending([this] {
-      absl::SleepFor(absl::Milliseconds(200));  // the attempt is most likely open by then; if not, it is a later one
+    absl::Notification writes;
+    std::atomic<bool> has_written = false;
+    job_.files(rank).SetGate([&](const std::string& operation, const std::string&) {
+      if (operation == "QueueWrite" && !has_written.exchange(true)) writes.Notify();
+    });
+    std::thread ending([&] {
+      writes.WaitForNotification();
       job_.EndWithin(absl::Seconds(1));
     });
     const absl::Status told = SaveAlone(rank, 20 + rank);
     ending.join();
+    job_.files(rank).SetGate(nullptr);
     EXPECT_THAT(told, StatusIs(rank == 0 ? StatusCode::kAborted : StatusCode::kUnknown, HasSubstr("deadline")));
     job_.EndWithin(absl::InfiniteDuration());
   }
