@@ -14,6 +14,7 @@ namespace {
 constexpr std::string_view kOutcomes = "outcomes";
 
 std::string VoteName(uint32_t rank) { return fmt::format("vote-{:05}", rank); }
+std::string RefusalsName(uint32_t rank) { return fmt::format("refused-{:05}", rank); }
 
 absl::Status EnsureFolder(FileSystem& files, const std::string& path) {
   absl::Status status = files.CreateDirectory(path);
@@ -65,6 +66,10 @@ absl::Status RankBoard::StateOutcomes(const RankOutcomes& outcomes) {
   return State(kOutcomes, EncodeRankOutcomes(outcomes));
 }
 
+absl::Status RankBoard::StateRefusals(const RankOutcomes& refusals) {
+  return State(RefusalsName(rank_), EncodeRankOutcomes(refusals));
+}
+
 absl::StatusOr<std::optional<RankVote>> RankBoard::ReadVote(uint32_t rank) const {
   const std::string path = PathOf(VoteName(rank));
   const absl::StatusOr<std::string> bytes = ReadSmallFile(files_, path, kStatementBytesMax);
@@ -80,8 +85,14 @@ absl::StatusOr<std::optional<RankVote>> RankBoard::ReadVote(uint32_t rank) const
   return *std::move(vote);
 }
 
-absl::StatusOr<std::optional<RankOutcomes>> RankBoard::ReadOutcomes() const {
-  const std::string path = PathOf(kOutcomes);
+absl::StatusOr<std::optional<RankOutcomes>> RankBoard::ReadOutcomes() const { return ReadList(kOutcomes); }
+
+absl::StatusOr<std::optional<RankOutcomes>> RankBoard::ReadRefusals(uint32_t rank) const {
+  return ReadList(RefusalsName(rank));
+}
+
+absl::StatusOr<std::optional<RankOutcomes>> RankBoard::ReadList(std::string_view name) const {
+  const std::string path = PathOf(name);
   const absl::StatusOr<std::string> bytes = ReadSmallFile(files_, path, kStatementBytesMax);
   if (absl::IsNotFound(bytes.status())) return std::nullopt;
   if (!bytes.ok()) return bytes.status();

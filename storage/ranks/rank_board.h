@@ -2,6 +2,7 @@
 // replaced as a whole. Nothing is synced (statements.h).
 //
 //   ranks/<session>/vote-<rank>
+//   ranks/<session>/refused-<rank>
 //   ranks/<session>/outcomes
 //   ranks/<session>/here-<rank>   this rank takes part; empty
 
@@ -36,17 +37,22 @@ class RankBoard {
   // Errors: those of FileSystem, and of the encoding. The statement may be there all the same.
   absl::Status StateVote(const RankVote& vote);
   absl::Status StateOutcomes(const RankOutcomes& outcomes);
+  // Of any rank: the last attempts on which it has voted no, as the aborts that they are. A later vote does not replace
+  // them.
+  absl::Status StateRefusals(const RankOutcomes& refusals);
 
   // What is stated there, which may be an older statement. No value: nothing yet. Errors: those of FileSystem; what the
   // decoders give.
   absl::StatusOr<std::optional<RankVote>> ReadVote(uint32_t rank) const;
   absl::StatusOr<std::optional<RankOutcomes>> ReadOutcomes() const;
+  absl::StatusOr<std::optional<RankOutcomes>> ReadRefusals(uint32_t rank) const;
 
   // The next reading finds what a file server has by now. Best effort (storage/io/fresh_look.h).
   void LookAfresh() const;
 
  private:
   absl::Status State(std::string_view name, const absl::StatusOr<std::string>& bytes);
+  absl::StatusOr<std::optional<RankOutcomes>> ReadList(std::string_view name) const;
   std::string PathOf(std::string_view name) const;
 
   FileSystem& files_;

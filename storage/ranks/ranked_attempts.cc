@@ -53,7 +53,7 @@ RankedAttempts::RankedAttempts(FileSystem& files, const StoreLayout& layout, con
       names_(files, "the store " + layout.directory()),
       board_(files, layout, held.session, options_.rank),
       sequence_(held.sequence) {
-  outcomes_.session = held.session;
+  outcomes_.session = refusals_.session = held.session;
 }
 
 absl::Status RankedAttempts::Open() {
@@ -254,7 +254,7 @@ absl::Status RankedAttempts::Conclude(const Attempt& attempt, absl::StatusOr<Ste
 void RankedAttempts::TakeTurn(Waiting& waiting, const PhasesRecord* phases) {
   Participant& participant = waiting.participant;
   if (!waiting.vote_stated) {
-    const absl::Status stated = board_.StateVote(participant.vote());
+    const absl::Status stated = StateVote(waiting);
     waiting.vote_stated = stated.ok();
     if (!stated.ok()) WarnOnce("the vote", stated);
   }
@@ -280,13 +280,7 @@ bool RankedAttempts::HasEnded(const Waiting& waiting) {
 
 void RankedAttempts::Coordinate(const Attempt& attempt, Coordinator& coordinator, const PhasesRecord* phases) {
   for (uint32_t rank = 0; rank < options_.world_size && coordinator.step() == Coordinator::Step::kCollect; ++rank) {
-    if (coordinator.HasVoted(rank)) continue;
-    const absl::StatusOr<std::optional<RankVote>> vote = board_.ReadVote(rank);
-    if (!vote.ok()) {
-      WarnOnce("a rank's vote", vote.status());
-    } else if (vote->has_value()) {
-      coordinator.Hear(**vote);
-    }
+    if (!coordinator.HasVoted(rank)) HearRank(attempt.part, rank, coordinator);
   }
   if (VotesAreDue(attempt)) coordinator.Expire();
   if (coordinator.step() == Coordinator::Step::kAppend) {
@@ -304,13 +298,39 @@ void RankedAttempts::Coordinate(const Attempt& attempt, Coordinator& coordinator
   }
 }
 
-void RankedAttempts::List(const RankOutcome& outcome) {
-  outcomes_.outcomes.push_back(outcome);
-  if (outcomes_.outcomes.size() > kOutcomesKept) outcomes_.outcomes.erase(outcomes_.outcomes.begin());
+void RankedAttempts::HearRank(const RankPart& own, uint32_t rank, Coordinator& coordinator) {
+  const absl::StatusOr<std::optional<RankVote>> vote = board_.ReadVote(rank);
+  if (!vote.ok()) return WarnOnce("a rank's vote", vote.status());
+  if (!vote->has_value()) return;
+  const AttemptId& voted_on = (*vote)->part.attempt;
+  coordinator.Hear(**vote);
+  Heard& heard = heard_[rank];
+  if (voted_on == own.attempt) {
+    heard.voted_on = voted_on;
+    return;
+  }
+  // What a rank has refused is there before its vote is, and changes with it.
+  if (heard.voted_on != voted_on) {
+    absl::StatusOr<std::optional<RankOutcomes>> refusals = board_.ReadRefusals(rank);
+    if (!refusals.ok()) return WarnOnce("what a rank has refused", refusals.status());
+    heard = {.voted_on = voted_on, .refusals = refusals->value_or(RankOutcomes())};
+  }
+  if (heard.refusals.session != own.session) return;
+  for (const RankOutcome& refusal : heard.refusals.outcomes) {
+    if (refusal.attempt != own.attempt) continue;
+    RankVote no{.part = own, .reason = refusal.reason};
+    no.part.rank = rank;
+    coordinator.Hear(no);
+  }
+}
+
+void RankedAttempts::List(const RankOutcome& outcome, RankOutcomes& list) {
+  list.outcomes.push_back(outcome);
+  if (list.outcomes.size() > kOutcomesKept) list.outcomes.erase(list.outcomes.begin());
 }
 
 void RankedAttempts::StateOutcome(Waiting& waiting) {
-  if (!waiting.outcome_listed) List(waiting.coordinator->outcome());
+  if (!waiting.outcome_listed) List(waiting.coordinator->outcome(), outcomes_);
   waiting.outcome_listed = true;
   const absl::Status stated = board_.StateOutcomes(outcomes_);
   waiting.outcome_stated = stated.ok();
@@ -318,6 +338,19 @@ void RankedAttempts::StateOutcome(Waiting& waiting) {
 }
 
 // --- The others' ---
+
+// A no is stated twice: rank 0 may read the vote only when the next one has taken its place.
+absl::Status RankedAttempts::StateVote(Waiting& waiting) {
+  const RankVote& vote = waiting.participant.vote();
+  if (!vote.yes && holder_ == nullptr) {
+    if (!waiting.refusal_listed) {
+      List({.attempt = vote.part.attempt, .step = vote.part.step, .reason = vote.reason}, refusals_);
+    }
+    waiting.refusal_listed = true;
+    if (absl::Status stated = board_.StateRefusals(refusals_); !stated.ok()) return stated;
+  }
+  return board_.StateVote(vote);
+}
 
 void RankedAttempts::Listen(Participant& participant) {
   const absl::StatusOr<std::optional<RankOutcomes>> outcomes = board_.ReadOutcomes();

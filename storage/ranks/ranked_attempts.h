@@ -103,12 +103,18 @@ class RankedAttempts final : public AttemptSink {
     std::chrono::steady_clock::time_point said;
     std::chrono::steady_clock::time_point by;
   };
+  // What rank 0 has read of a rank last: the attempt of its vote, and what it had refused by an earlier one.
+  struct Heard {
+    AttemptId voted_on;
+    RankOutcomes refusals;
+  };
   // A save that waits for its outcome.
   struct Waiting {
     explicit Waiting(const Attempt& of) : attempt(of), participant(of.part) {}
     const Attempt& attempt;
     Participant participant;
     std::optional<Coordinator> coordinator;  // of rank 0
+    bool refusal_listed = false;
     bool vote_stated = false;
     bool outcome_listed = false;
     bool outcome_stated = false;
@@ -137,7 +143,11 @@ class RankedAttempts final : public AttemptSink {
   static bool HasEnded(const Waiting& waiting);
   void Coordinate(const Attempt& attempt, Coordinator& coordinator, const PhasesRecord* phases);
   void StateOutcome(Waiting& waiting);
-  void List(const RankOutcome& outcome);
+  // Of rank 0: what the rank says of the attempt. A vote on another attempt may have taken the place of a no.
+  void HearRank(const RankPart& own, uint32_t rank, Coordinator& coordinator);
+  // Appends it to what this rank states, and drops the oldest of too many.
+  static void List(const RankOutcome& outcome, RankOutcomes& list);
+  absl::Status StateVote(Waiting& waiting);
   void Listen(Participant& participant);
   JournalSight SettleJournal(const Participant& participant);
   void RemoveFiles(const Attempt& attempt, absl::Time created, const absl::Status& why);
@@ -158,6 +168,8 @@ class RankedAttempts final : public AttemptSink {
   std::map<int64_t, uint64_t> saves_;  // of each step in this session
   std::optional<Attempt> open_;
   RankOutcomes outcomes_;                      // that rank 0 has decided
+  RankOutcomes refusals_;                      // attempts on which this rank has voted no
+  std::map<uint32_t, Heard> heard_;            // of rank 0, by rank
   std::set<std::string, std::less<>> warned_;  // of what
 };
 

@@ -40,6 +40,9 @@ TEST_F(RankBoardTest, HasTheLastStatementOfEachRank) {
   }
   ASSERT_THAT(zero.StateOutcomes({.session = session_, .outcomes = {{.step = 10, .committed = true}}}), IsOk());
   EXPECT_EQ((*one.ReadOutcomes())->outcomes.at(0).step, 10);
+  EXPECT_EQ(zero.ReadRefusals(1)->has_value(), false);
+  ASSERT_THAT(one.StateRefusals({.session = session_, .outcomes = {{.step = 20, .reason = "EIO"}}}), IsOk());
+  EXPECT_EQ((*zero.ReadRefusals(1))->outcomes.at(0).reason, "EIO");
 }
 
 TEST_F(RankBoardTest, APlaceIsTakenOnce) {
@@ -58,6 +61,8 @@ TEST_F(RankBoardTest, NamesAFileThatIsNoStatement) {
   EXPECT_THAT(zero.ReadVote(1), StatusIs(StatusCode::kDataLoss, HasSubstr("the vote is that of rank 0")));
   PutFile(disk_, folder + "/outcomes", "damaged");
   EXPECT_THAT(zero.ReadOutcomes(), StatusIs(StatusCode::kDataLoss, HasSubstr("/outcomes: outcomes: 7 bytes")));
+  PutFile(disk_, folder + "/refused-00001", "damaged");
+  EXPECT_THAT(zero.ReadRefusals(1), StatusIs(StatusCode::kDataLoss, HasSubstr("/refused-00001: outcomes: 7 bytes")));
 }
 
 TEST_F(RankBoardTest, RemovesOtherSessionsOnly) {
