@@ -109,11 +109,12 @@ def run(case, folder):
     """The lines of both ranks behind the cut, and after how many seconds the last of them ended."""
     (folder / "cut").unlink(missing_ok=True)
     logs = [folder / f"{case}-{rank}.log" for rank in range(2)]
+    warnings = [log.with_suffix(".err") for log in logs]
     processes = []
     for rank, name in enumerate(NAMES):
-        with open(logs[rank], "w", encoding="utf-8") as log:
+        with open(logs[rank], "w", encoding="utf-8") as log, open(warnings[rank], "w", encoding="utf-8") as warned:
             processes.append(subprocess.Popen(["ip", "netns", "exec", name, sys.executable, __file__, str(rank), case, str(folder)],
-                                              stdout=log, stderr=subprocess.STDOUT))
+                                              stdout=log, stderr=warned))
     try:
         if case != "whole":
             deadline = time.monotonic() + ANSWER
@@ -134,8 +135,8 @@ def run(case, folder):
     found = []
     for rank, log in enumerate(logs):
         text = log.read_text(encoding="utf-8")
-        assert processes[rank].returncode == 0, text
-        found.append([line.partition(" ")[2] for line in text.splitlines() if line.split(" ")[0].replace(".", "").isdigit()])
+        assert processes[rank].returncode == 0, text + warnings[rank].read_text(encoding="utf-8")
+        found.append([line.partition(" ")[2] for line in text.splitlines()])
     return found, took
 
 
