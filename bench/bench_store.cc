@@ -62,6 +62,15 @@ absl::StatusOr<double> BenchStore::SaveBlocked(State& state, Staging staging) {
   return blocked;
 }
 
+absl::StatusOr<double> BenchStore::RestoreCold(State& state) {
+  if (absl::Status dropped = DropCaches(directory_); !dropped.ok()) return dropped;
+  const Stopwatch watch;
+  absl::StatusOr<RestoreReport> report = checkpointer_->RestoreLatest(state);
+  const double seconds = watch.seconds();
+  if (!report.ok()) return report.status();
+  return seconds;
+}
+
 absl::StatusOr<StepInfo> BenchStore::LastStep() const {
   absl::StatusOr<std::vector<StepInfo>> steps = checkpointer_->Steps();
   if (!steps.ok()) return steps.status();

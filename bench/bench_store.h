@@ -29,6 +29,10 @@ class BenchStore {
   absl::StatusOr<double> SaveUntilCommitted(State& state);
   absl::StatusOr<double> SaveBlocked(State& state, Staging staging = Staging::kBlocking);
 
+  // Drops the store's files from the page cache and restores the last step into `state`, whose memory was written to
+  // before, as that of a resuming trainer was. Returns the seconds of the restore.
+  absl::StatusOr<double> RestoreCold(State& state);
+
   // Of the last step saved.
   absl::StatusOr<StepInfo> LastStep() const;
   absl::StatusOr<std::string> LastShard() const;

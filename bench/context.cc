@@ -42,9 +42,8 @@ absl::StatusOr<TrainingState*> Context::State(at::ScalarType dtype, uint64_t byt
   if (state_ == nullptr || state_->dtype() != dtype || state_bytes_asked_ != bytes) {
     state_.reset();
     if (absl::StatusOr<TrainedModel*> model = Model(); !model.ok()) return model.status();
-    constexpr size_t kTensors = 300;
     progress_.Say("scaling its state up");
-    state_ = std::make_unique<TrainingState>(*values_, dtype, bytes, kTensors, settings_.seed);
+    state_ = std::make_unique<TrainingState>(*values_, dtype, bytes, kTensorCount, settings_.seed);
     state_bytes_asked_ = bytes;
   }
   return state_.get();

@@ -25,12 +25,18 @@ std::vector<std::string> Arguments(const FioJob& job) {
                                         "--direct=1",
                                         fmt::format("--bs={}", job.block_bytes),
                                         fmt::format("--iodepth={}", job.depth),
-                                        fmt::format("--size={}", job.bytes),
                                         "--output-format=json"};
   if (job.direction == FioDirection::kWrite) {
-    arguments.insert(arguments.end(), {"--rw=write", "--fallocate=posix", "--end_fsync=1"});
+    arguments.insert(arguments.end(),
+                     {fmt::format("--size={}", job.bytes), "--rw=write", "--fallocate=posix", "--end_fsync=1"});
   } else {
-    arguments.insert(arguments.end(), {"--rw=read", "--readonly"});
+    // Parts begin at whole blocks, as direct reads must.
+    const auto readers = static_cast<uint64_t>(job.readers);
+    const uint64_t part = job.bytes / readers / job.block_bytes * job.block_bytes;
+    const uint64_t size = readers > 1 && part > 0 ? part : job.bytes;
+    arguments.insert(arguments.end(),
+                     {fmt::format("--size={}", size), "--rw=read", "--readonly", "--group_reporting",
+                      fmt::format("--numjobs={}", part > 0 ? readers : 1), fmt::format("--offset_increment={}", part)});
   }
   return arguments;
 }

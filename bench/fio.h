@@ -19,6 +19,7 @@ struct FioJob {
   uint64_t bytes = 0;
   uint64_t block_bytes = 1 << 20;
   int depth = 16;
+  int readers = 1;  // of a read job: processes that each read a part of the file
 };
 
 // Of a finished job, bytes per second. What fio calls the runtime begins after the file has been made and allocated,

@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "bench/context.h"
+#include "bench/growth.h"
 #include "bench/measure.h"
 #include "bench/progress.h"
 #include "bench/ranks_probe.h"
@@ -35,10 +36,11 @@ enum ExitCode { kSuccess = 0, kTrouble = 1, kUsage = 2, kGoalMissed = 3 };
 struct Flags {
   std::vector<std::string> only;
   std::string json;
+  bool growth = false;
   std::string directory = ".";
   bool assert_goals = false;
   Settings settings;
-  std::vector<std::string> rss_probe;    // store, bytes; empty: not asked for
+  std::vector<std::string> rss_probe;    // store, bytes, tensors; empty: not asked for
   std::vector<std::string> ranks_probe;  // store, world size, bytes; empty: not asked for
   std::string leave_open;                // store; empty: not asked for
 };
@@ -57,6 +59,9 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--json", flags.json, "Write the results to this file as well, as JSON");
   app.add_option("--dir", flags.directory, "Where files are written, in a folder that is removed at the end")
       ->capture_default_str();
+  app.add_flag("--growth", flags.growth,
+               "Measure instead how times and memory grow with bytes, entries, steps and ranks")
+      ->excludes("--only");
   app.add_flag("--assert-goals", flags.assert_goals, "Exit with 3 if a row that is measured misses its goal");
   app.add_option("--size", flags.settings.size_mib,
                  "MiB that stand for a GiB: sizes and counts of all rows shrink or grow with it")
@@ -66,7 +71,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   app.add_option("--seed", flags.settings.seed, "Of the training and of all data")->capture_default_str();
-  app.add_option(kRssProbeOption, flags.rss_probe)->expected(2)->group("");
+  app.add_option(kRssProbeOption, flags.rss_probe)->expected(3)->group("");
   app.add_option(kRanksProbeOption, flags.ranks_probe)->expected(3)->group("");
   app.add_option(kLeaveOpenOption, flags.leave_open)->group("");
 }
@@ -122,6 +127,23 @@ absl::Status WriteFile(const std::string& path, const std::string& text) {
   return file ? absl::OkStatus() : absl::UnknownError(fmt::format("write {}: it cannot be written", path));
 }
 
+int RunGrowth(const Flags& flags, const WorkFolder& folder, const Conditions& conditions) {
+  Progress progress;
+  Context context(flags.settings, folder.path(), progress);
+  absl::Status status;
+  try {
+    const absl::StatusOr<std::vector<GrowthSeries>> growth = MeasureGrowth(context);
+    status = growth.status();
+    if (growth.ok()) fmt::print("{}\n{}", FormatConditions(conditions), FormatGrowthTables(*growth));
+    if (growth.ok() && !flags.json.empty()) status = WriteFile(flags.json, FormatGrowthJson(*growth, conditions));
+  } catch (const std::exception& error) {  // LibTorch's, and those of std::filesystem
+    status = absl::InternalError(error.what());
+  }
+  if (status.ok()) return kSuccess;
+  fmt::print(stderr, "tidemark-bench: {}\n", status.ToString());
+  return kTrouble;
+}
+
 int Run(const Flags& flags) {
   absl::StatusOr<WorkFolder> folder = WorkFolder::Create(flags.directory);
   if (!folder.ok()) {
@@ -135,6 +157,7 @@ int Run(const Flags& flags) {
                               .size_mib = flags.settings.size_mib,
                               .caches_dropped_by_root = MayDropPageCache()};
   const Stopwatch watch;
+  if (flags.growth) return RunGrowth(flags, *folder, conditions);
   const std::vector<Outcome> outcomes = MeasureRows(flags, *folder);
   fmt::print("{}duration     {:.0f} s\n\n{}", FormatConditions(conditions), watch.seconds(), FormatTable(outcomes));
 
@@ -153,7 +176,8 @@ int Run(const Flags& flags) {
 }
 
 int RunProbe(const Flags& flags) {
-  absl::StatusOr<uint64_t> extra = MeasureSaveMemory(flags.rss_probe[0], std::stoull(flags.rss_probe[1]));
+  absl::StatusOr<uint64_t> extra =
+      MeasureSaveMemory(flags.rss_probe[0], std::stoull(flags.rss_probe[1]), std::stoull(flags.rss_probe[2]));
   if (!extra.ok()) {
     fmt::print(stderr, "{}\n", extra.status().ToString());
     return kTrouble;

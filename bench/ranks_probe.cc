@@ -45,7 +45,7 @@ absl::StatusOr<RanksCost> Longest(const AllGather& gather, const RanksCost& own)
 
 absl::StatusOr<RanksCost> SaveAsRank(const std::string& directory, int32_t rank, int32_t world_size, uint64_t bytes) {
   TorchState state;
-  AddRandomTensors(state, bytes);
+  AddRandomTensors(state, bytes, kTensorCount);
   // Each has a client of its own. With a number of clients, c10d would remove the file when so many are gone, while
   // others still read it.
   const auto gather = [&](const char* name) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -38,11 +39,29 @@ std::string Padded(std::string text, size_t width) {
   return text;
 }
 
-using Cells = std::array<std::string, 6>;
+using Cells = std::vector<std::string>;
+
+// The first line is the head. All have as many cells.
+std::string FormatMarkdown(const std::vector<Cells>& lines) {
+  std::vector<size_t> widths(lines.front().size());
+  for (const Cells& cells : lines) {
+    for (size_t i = 0; i < widths.size(); ++i) widths[i] = std::max(widths[i], Width(cells[i]));
+  }
+  std::string table;
+  for (size_t line = 0; line < lines.size(); ++line) {
+    for (size_t i = 0; i < widths.size(); ++i) table += "| " + Padded(lines[line][i], widths[i]) + " ";
+    table += "|\n";
+    if (line > 0) continue;
+    for (const size_t width : widths) table += "|" + std::string(width + 2, '-');
+    table += "|\n";
+  }
+  return table;
+}
 
 Cells CellsOf(const Outcome& outcome) {
   const RowSpec& row = outcome.row;
-  Cells cells = {row.name, row.compared, "", fmt::format("{} {}", row.better == Better::kLower ? "≤" : "≥", row.goal)};
+  Cells cells = {
+      row.name, row.compared, "", fmt::format("{} {}", row.better == Better::kLower ? "≤" : "≥", row.goal), "", ""};
   if (!outcome.measurement) {
     cells[4] = outcome.error.ok() ? "skipped" : "failed";
     cells[5] = outcome.error.ok() ? outcome.skipped : std::string(outcome.error.message());
@@ -54,6 +73,26 @@ Cells CellsOf(const Outcome& outcome) {
   cells[5] = fmt::format("{} ÷ {}", FormatQuantity(measured.numerator, measured.unit),
                          FormatQuantity(measured.denominator, measured.unit));
   return cells;
+}
+
+std::string FormatSize(const std::string& axis, double size) {
+  return axis == "state bytes" ? FormatQuantity(size, Unit::kBytes) : fmt::format("{:.0f}", size);
+}
+
+nlohmann::ordered_json JsonOf(const Conditions& conditions) {
+  return {{"cpu", conditions.machine.cpu},
+          {"cores", conditions.machine.cores},
+          {"memory_bytes", conditions.machine.memory_bytes},
+          {"kernel", conditions.machine.kernel},
+          {"file_system", conditions.machine.file_system},
+          {"build", conditions.build},
+          {"seed", conditions.seed},
+          {"size_mib", conditions.size_mib},
+          {"caches_dropped_by_root", conditions.caches_dropped_by_root}};
+}
+
+std::string Dump(const nlohmann::ordered_json& json) {
+  return json.dump(2, ' ', /*ensure_ascii=*/false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace
@@ -74,19 +113,33 @@ std::string FormatQuantity(double value, Unit unit) {
 std::string FormatTable(std::span<const Outcome> outcomes) {
   std::vector<Cells> lines = {{"row", "compared", "ratio", "goal", "met", "measured"}};
   for (const Outcome& outcome : outcomes) lines.push_back(CellsOf(outcome));
-  std::array<size_t, std::tuple_size_v<Cells>> widths{};
-  for (const Cells& cells : lines) {
-    for (size_t i = 0; i < cells.size(); ++i) widths[i] = std::max(widths[i], Width(cells[i]));
+  return FormatMarkdown(lines);
+}
+
+double LastExponent(const GrowthSeries& series) {
+  const size_t last = series.sizes.size() - 1;
+  return std::log(series.values[last] / series.values[last - 1]) /
+         std::log(series.sizes[last] / series.sizes[last - 1]);
+}
+
+std::string FormatGrowthTables(std::span<const GrowthSeries> growth) {
+  std::string tables;
+  std::vector<Cells> lines;
+  for (size_t i = 0; i < growth.size(); ++i) {
+    const GrowthSeries& series = growth[i];
+    if (lines.empty()) {
+      lines.push_back({series.axis});
+      for (const double size : series.sizes) lines.back().push_back(FormatSize(series.axis, size));
+      lines.back().push_back("last exponent");
+    }
+    lines.push_back({series.quantity});
+    for (const double value : series.values) lines.back().push_back(FormatQuantity(value, series.unit));
+    lines.back().push_back(fmt::format("{:.2f}", LastExponent(series)));
+    if (i + 1 < growth.size() && growth[i + 1].axis == series.axis) continue;
+    tables += (tables.empty() ? "" : "\n") + FormatMarkdown(lines);
+    lines.clear();
   }
-  std::string table;
-  for (size_t line = 0; line < lines.size(); ++line) {
-    for (size_t i = 0; i < widths.size(); ++i) table += "| " + Padded(lines[line][i], widths[i]) + " ";
-    table += "|\n";
-    if (line > 0) continue;
-    for (const size_t width : widths) table += "|" + std::string(width + 2, '-');
-    table += "|\n";
-  }
-  return table;
+  return tables;
 }
 
 std::string FormatConditions(const Conditions& conditions) {
@@ -104,15 +157,7 @@ std::string FormatConditions(const Conditions& conditions) {
 }
 
 std::string FormatJson(std::span<const Outcome> outcomes, const Conditions& conditions) {
-  const nlohmann::ordered_json shared = {{"cpu", conditions.machine.cpu},
-                                         {"cores", conditions.machine.cores},
-                                         {"memory_bytes", conditions.machine.memory_bytes},
-                                         {"kernel", conditions.machine.kernel},
-                                         {"file_system", conditions.machine.file_system},
-                                         {"build", conditions.build},
-                                         {"seed", conditions.seed},
-                                         {"size_mib", conditions.size_mib},
-                                         {"caches_dropped_by_root", conditions.caches_dropped_by_root}};
+  const nlohmann::ordered_json shared = JsonOf(conditions);
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const Outcome& outcome : outcomes) {
     nlohmann::ordered_json row = {
@@ -133,7 +178,20 @@ std::string FormatJson(std::span<const Outcome> outcomes, const Conditions& cond
     row["conditions"] = shared;
     rows.push_back(std::move(row));
   }
-  return rows.dump(2, ' ', /*ensure_ascii=*/false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return Dump(rows);
+}
+
+std::string FormatGrowthJson(std::span<const GrowthSeries> growth, const Conditions& conditions) {
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  for (const GrowthSeries& series : growth) {
+    all.push_back({{"axis", series.axis},
+                   {"quantity", series.quantity},
+                   {"unit", UnitName(series.unit)},
+                   {"sizes", series.sizes},
+                   {"values", series.values},
+                   {"last_exponent", LastExponent(series)}});
+  }
+  return Dump({{"conditions", JsonOf(conditions)}, {"series", std::move(all)}});
 }
 
 }  // namespace tidemark::bench

@@ -38,6 +38,13 @@ std::string FormatConditions(const Conditions& conditions);
 //                                  caches_dropped_by_root
 std::string FormatJson(std::span<const Outcome> outcomes, const Conditions& conditions);
 
+// A Markdown table for each axis: a line for each quantity, with its values and the last exponent.
+std::string FormatGrowthTables(std::span<const GrowthSeries> growth);
+
+// An object: conditions as in FormatJson, and series, an array with an object for each: axis, quantity, unit, sizes,
+// values and last_exponent.
+std::string FormatGrowthJson(std::span<const GrowthSeries> growth, const Conditions& conditions);
+
 // With three digits and a unit prefix: "61.3 ms", "1.92 GB/s", "1.00 GiB".
 std::string FormatQuantity(double value, Unit unit);
 

@@ -40,6 +40,19 @@ struct Outcome {
   double seconds = 0;  // that the row took, preparation included
 };
 
+// How one quantity grows with one size.
+struct GrowthSeries {
+  std::string axis;      // what grows: "state bytes", "entries", "steps", "ranks"
+  std::string quantity;  // what is measured: "blocked", "committed", "restored", "memory", "open", "ls"
+  Unit unit = Unit::kSeconds;
+  std::vector<double> sizes;   // ascending
+  std::vector<double> values;  // the median at each
+};
+
+// Of the last two values: value ~ size^exponent. 1 is a straight line, and less is better than that. Precondition: two
+// values above 0.
+double LastExponent(const GrowthSeries& series);
+
 // The goal itself is met.
 inline bool IsMet(const RowSpec& row, double ratio) {
   return row.better == Better::kLower ? ratio <= row.goal : ratio >= row.goal;

@@ -3,6 +3,7 @@
 #ifndef TIDEMARK_BENCH_ROWS_H_
 #define TIDEMARK_BENCH_ROWS_H_
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -22,12 +23,17 @@ struct Row {
 // Of rows that use the disk, as many pairs: its speed, and that of page caches, varies more than anything else.
 inline constexpr int kDiskTimes = 2;
 
+// Tensors of the rows whose names begin with "million".
+inline constexpr size_t kMillion = 1'000'000;
+
 // In the order in which they are shown.
 const std::vector<Row>& AllRows();
 
 // rows_staging.cc
 absl::StatusOr<Measurement> StageVsMemcpy(Context& context);
 absl::StatusOr<Measurement> StageSmallVsMemcpy(Context& context);
+absl::StatusOr<Measurement> FirstVsLaterSave(Context& context);
+absl::StatusOr<Measurement> MillionBlockedVsMemcpy(Context& context);
 
 // rows_devices.cc
 std::string NoCuda(Context& context);
@@ -51,6 +57,7 @@ absl::StatusOr<Measurement> DecodeVsZstd(Context& context);
 
 // rows_restore.cc
 absl::StatusOr<Measurement> RestoreVsFio(Context& context);
+absl::StatusOr<Measurement> RestoreAutoVsFio(Context& context);
 absl::StatusOr<Measurement> RestoreVsTorchLoad(Context& context);
 absl::StatusOr<Measurement> StatisticsVsFio(Context& context);
 
@@ -70,7 +77,16 @@ absl::StatusOr<Measurement> RestartReads10k(Context& context);
 
 // rows_training.cc
 absl::StatusOr<Measurement> TrainingSlowdown(Context& context);
+absl::StatusOr<Measurement> AutoSizeVsSpace(Context& context);
 absl::StatusOr<Measurement> RssVsState(Context& context);
+absl::StatusOr<Measurement> MillionRssVsState(Context& context);
+
+// rows_million.cc
+absl::StatusOr<Measurement> MillionCommitVsLarge(Context& context);
+absl::StatusOr<Measurement> MillionRestoreVsLarge(Context& context);
+absl::StatusOr<Measurement> MillionStored16B(Context& context);
+absl::StatusOr<Measurement> MillionStored1KiB(Context& context);
+absl::StatusOr<Measurement> MillionChanged(Context& context);
 
 }  // namespace tidemark::bench
 

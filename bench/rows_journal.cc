@@ -46,7 +46,7 @@ storage::StepRecord MadeUpRecord(int64_t step, const storage::AttemptId& attempt
   record.info.entry_count = 300;
   record.info.logical_bytes = uint64_t{1} << 30;
   record.info.stored_bytes = uint64_t{1} << 30;
-  record.shards = {{.rank = 0, .file_bytes = uint64_t{1} << 30}};
+  record.shards.Add(0, uint64_t{1} << 30, {});
   return record;
 }
 
@@ -92,8 +92,16 @@ absl::Status AddMadeUpSteps(Context& context, const storage::StoreLayout& layout
   return SyncFileSystem(layout.directory());
 }
 
-// A store of `steps` steps. All but the last few are made up: a record, and a folder in which there is no shard, for an
-// opening looks into none. The last few are saved.
+absl::StatusOr<double> TimedAppend(int file, const std::string& record) {
+  const Stopwatch watch;
+  if (write(file, record.data(), record.size()) != static_cast<ssize_t>(record.size()) || fdatasync(file) != 0) {
+    return absl::ErrnoToStatus(errno, "append a record");
+  }
+  return watch.seconds();
+}
+
+}  // namespace
+
 absl::StatusOr<std::string> MakeStore(Context& context, size_t steps) {
   constexpr size_t kSaved = 10;
   const std::string directory = context.NewPath("store");
@@ -115,7 +123,6 @@ absl::StatusOr<std::string> MakeStore(Context& context, size_t steps) {
   return directory;
 }
 
-// Opens the store to write and finds the latest step and the one of the lowest loss; in seconds.
 absl::StatusOr<double> TimedOpen(const std::string& directory) {
   const Stopwatch watch;
   absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> checkpointer = AsyncCheckpointer::Open({.directory = directory});
@@ -127,16 +134,6 @@ absl::StatusOr<double> TimedOpen(const std::string& directory) {
   if (absl::Status closed = (*checkpointer)->Close(); !closed.ok()) return closed;
   return seconds;
 }
-
-absl::StatusOr<double> TimedAppend(int file, const std::string& record) {
-  const Stopwatch watch;
-  if (write(file, record.data(), record.size()) != static_cast<ssize_t>(record.size()) || fdatasync(file) != 0) {
-    return absl::ErrnoToStatus(errno, "append a record");
-  }
-  return watch.seconds();
-}
-
-}  // namespace
 
 absl::Status LeaveStoreOpen(const std::string& directory) {
   absl::StatusOr<std::unique_ptr<AsyncCheckpointer>> checkpointer =

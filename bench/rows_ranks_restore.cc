@@ -91,10 +91,10 @@ absl::StatusOr<storage::StepRecord> WriteStoreOfManyRanks(storage::Store& store,
     record.info.sequence = identity->sequence;
     record.info.created = absl::FromUnixSeconds(1'750'000'000 + step);
     record.info.world_size = kManyRanks;
+    record.info.stored_bytes = kManyRanks * shard->footer.file_bytes;
     record.info.metrics = {{"loss", 1.0}};
     for (uint32_t rank = 0; rank < kManyRanks; ++rank) {
-      record.shards.push_back(
-          {.rank = rank, .file_bytes = shard->footer.file_bytes, .index_digest = shard->footer.index_digest});
+      record.shards.Add(rank, shard->footer.file_bytes, shard->footer.index_digest);
     }
     if (absl::Status committed = store.CommitSynced(record); !committed.ok()) return committed;
   }
@@ -136,7 +136,7 @@ absl::StatusOr<Measurement> RestartReads10k(Context& context) {
   }
   const absl::StatusOr<storage::StepRecord> record = WriteStoreOfManyRanks(**store, state);
   if (!record.ok()) return record.status();
-  const double own_shard = static_cast<double>(record->shards.front().file_bytes);
+  const auto own_shard = static_cast<double>(record->info.stored_bytes) / kManyRanks;
   const RankOptions ranks = {.rank = kRank, .world_size = kManyRanks};
   return context.Compare(
       Unit::kBytes,

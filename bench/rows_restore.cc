@@ -19,16 +19,6 @@
 namespace tidemark::bench {
 namespace {
 
-// Seconds that a restore into the tensors themselves takes, which are in memory already, as a resuming trainer's are.
-absl::StatusOr<double> TimedColdRestore(BenchStore& store, TorchState& state) {
-  if (absl::Status dropped = DropCaches(store.directory()); !dropped.ok()) return dropped;
-  const Stopwatch watch;
-  absl::StatusOr<RestoreReport> report = store.checkpointer().RestoreLatest(state);
-  const double seconds = watch.seconds();
-  if (!report.ok()) return report.status();
-  return seconds;
-}
-
 absl::Status Inspect(const std::vector<std::string>& words) {
   std::vector<std::string> arguments = {CHECKPOINT_INSPECT};
   arguments.insert(arguments.end(), words.begin(), words.end());
@@ -38,6 +28,8 @@ absl::Status Inspect(const std::vector<std::string>& words) {
   return absl::InternalError(
       fmt::format("checkpoint-inspect {}: exit code {}: {}", words.front(), output->exit_code, output->err));
 }
+
+absl::StatusOr<double> RestoreCold(BenchStore& store, TorchState& state) { return store.RestoreCold(state); }
 
 // Of the program from its start to its end.
 absl::StatusOr<double> TimedColdStatistics(BenchStore& store, TorchState&) {
@@ -50,24 +42,33 @@ absl::StatusOr<double> TimedColdStatistics(BenchStore& store, TorchState&) {
   return watch.seconds();
 }
 
-// Of a state of that size, saved raw: its bytes by the seconds that `read` takes ÷ fio reading the shard.
+// Of what is read.
+struct Saved {
+  double gib = 0;
+  at::ScalarType dtype = at::kFloat;
+  Compression compression = Compression::kNone;
+};
+
+// Of a state, saved like that: its bytes by the seconds that `read` takes ÷ fio's readers reading the shard.
 absl::StatusOr<Measurement> CompareWithColdRead(
-    Context& context, double gib, const std::function<absl::StatusOr<double>(BenchStore&, TorchState&)>& read) {
-  absl::StatusOr<TrainingState*> tensors = context.State(at::kFloat, context.Bytes(gib));
+    Context& context, const Saved& saved, int fio_readers,
+    const std::function<absl::StatusOr<double>(BenchStore&, TorchState&)>& read) {
+  absl::StatusOr<TrainingState*> tensors = context.State(saved.dtype, context.Bytes(saved.gib));
   if (!tensors.ok()) return tensors.status();
   TorchState state;
   (*tensors)->AddTo(state);
   const CheckpointerOptions options{.staging_bytes_max = (*tensors)->bytes() + (64 << 20),
-                                    .compression = Compression::kNone};
+                                    .compression = saved.compression};
   absl::StatusOr<std::unique_ptr<BenchStore>> store = BenchStore::Open(context, options);
   if (!store.ok()) return store.status();
-  if (auto saved = (*store)->SaveUntilCommitted(state); !saved.ok()) return saved.status();
+  if (auto committed = (*store)->SaveUntilCommitted(state); !committed.ok()) return committed.status();
   absl::StatusOr<std::string> shard = (*store)->LastShard();
   if (!shard.ok()) return shard.status();
   const FioJob job{.direction = FioDirection::kRead,
                    .path = *shard,
                    .bytes = std::filesystem::file_size(*shard),
-                   .depth = options.tuning.io_depth};
+                   .depth = options.tuning.io_depth,
+                   .readers = fio_readers};
   return context.Compare(
       Unit::kBytesPerSecond,
       [&]() -> absl::StatusOr<double> {
@@ -84,10 +85,17 @@ absl::StatusOr<Measurement> CompareWithColdRead(
 
 }  // namespace
 
-absl::StatusOr<Measurement> RestoreVsFio(Context& context) { return CompareWithColdRead(context, 2, TimedColdRestore); }
+absl::StatusOr<Measurement> RestoreVsFio(Context& context) {
+  return CompareWithColdRead(context, {.gib = 2}, /*fio_readers=*/1, RestoreCold);
+}
+
+absl::StatusOr<Measurement> RestoreAutoVsFio(Context& context) {
+  const Saved saved{.gib = 2, .dtype = at::kBFloat16, .compression = Compression::kSpace};
+  return CompareWithColdRead(context, saved, /*fio_readers=*/2, RestoreCold);
+}
 
 absl::StatusOr<Measurement> StatisticsVsFio(Context& context) {
-  return CompareWithColdRead(context, 1, TimedColdStatistics);
+  return CompareWithColdRead(context, {.gib = 1}, /*fio_readers=*/1, TimedColdStatistics);
 }
 
 absl::StatusOr<Measurement> RestoreVsTorchLoad(Context& context) {
@@ -112,7 +120,7 @@ absl::StatusOr<Measurement> RestoreVsTorchLoad(Context& context) {
         torch::load(loaded, path);
         return watch.seconds();
       },
-      [&]() { return TimedColdRestore(**store, state); }, kDiskTimes);
+      [&]() { return (*store)->RestoreCold(state); }, kDiskTimes);
   std::filesystem::remove_all(folder);
   return measured;
 }

@@ -7,6 +7,8 @@
 #include <memory>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "bench/bench_store.h"
 #include "bench/rows.h"
 #include "bench/warm_memory.h"
@@ -49,9 +51,10 @@ absl::StatusOr<Measurement> StageVsMemcpy(Context& context) {
   return CompareWithCopy(context, state, sources);
 }
 
-absl::StatusOr<Measurement> StageSmallVsMemcpy(Context& context) {
+namespace {
+
+absl::StatusOr<Measurement> CompareSmallWithCopy(Context& context, size_t count) {
   constexpr int64_t kElements = 256;  // 1 KiB of fp32
-  const size_t count = context.Count(100'000);
   TorchState state;
   for (size_t i = 0; i < count; ++i) {
     at::Tensor tensor = at::empty({kElements}, at::kFloat);
@@ -60,6 +63,41 @@ absl::StatusOr<Measurement> StageSmallVsMemcpy(Context& context) {
   }
   const WarmMemory contiguous(count * kElements * sizeof(float));
   return CompareWithCopy(context, state, {contiguous.bytes()});
+}
+
+}  // namespace
+
+absl::StatusOr<Measurement> StageSmallVsMemcpy(Context& context) {
+  return CompareSmallWithCopy(context, context.Count(100'000));
+}
+
+absl::StatusOr<Measurement> MillionBlockedVsMemcpy(Context& context) {
+  return CompareSmallWithCopy(context, context.Count(kMillion));
+}
+
+absl::StatusOr<Measurement> FirstVsLaterSave(Context& context) {
+  // A training makes some steps before it saves for the first time.
+  constexpr absl::Duration kFirstSteps = absl::Seconds(2);
+  absl::StatusOr<TrainingState*> tensors = context.State(at::kFloat, context.Bytes(1));
+  if (!tensors.ok()) return tensors.status();
+  TorchState state;
+  (*tensors)->AddTo(state);
+  std::unique_ptr<BenchStore> store;
+  return context.Compare(
+      Unit::kSeconds,
+      [&]() -> absl::StatusOr<double> {
+        store.reset();
+        absl::StatusOr<std::unique_ptr<BenchStore>> opened = BenchStore::Open(context, {.reuse = false});
+        if (!opened.ok()) return opened.status();
+        store = *std::move(opened);
+        if (auto resumed = store->checkpointer().Resume(state); !resumed.ok()) return resumed.status();
+        absl::SleepFor(kFirstSteps);
+        return store->SaveBlocked(state);
+      },
+      [&]() -> absl::StatusOr<double> {
+        if (absl::Status removed = store->RemoveShards(); !removed.ok()) return removed;
+        return store->SaveBlocked(state);
+      });
 }
 
 }  // namespace tidemark::bench

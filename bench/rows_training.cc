@@ -1,9 +1,13 @@
 // What checkpoints cost a training as a whole: its time and its memory.
 
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <string>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "bench/bench_store.h"
 #include "bench/rows.h"
 #include "bench/rss_probe.h"
@@ -43,18 +47,63 @@ absl::StatusOr<Measurement> TrainingSlowdown(Context& context) {
       kTimes);
 }
 
-absl::StatusOr<Measurement> RssVsState(Context& context) {
-  const uint64_t bytes = context.Bytes(1);
+absl::StatusOr<Measurement> AutoSizeVsSpace(Context& context) {
+  constexpr int kStepsPerSave = 20;
+  absl::StatusOr<TrainedModel*> model = context.Model();
+  if (!model.ok()) return model.status();
+  TorchState state;
+  (*model)->AddTo(state);
+  const auto open = [&](Compression compression) {
+    return BenchStore::Open(context, {.compression = compression, .reuse = false});
+  };
+  auto automatic = open(Compression::kAuto);
+  auto space = open(Compression::kSpace);
+  if (!automatic.ok()) return automatic.status();
+  if (!space.ok()) return space.status();
+  int64_t step = 0;
+  // The example trains after the save and does not wait for the commit.
+  const auto saved_bytes = [&](AsyncCheckpointer& checkpointer, int steps) -> absl::StatusOr<double> {
+    const auto save = checkpointer.Save(step++, state);
+    if (!save.ok()) return save.status();
+    for (int i = 0; i < steps; ++i) (*model)->Step();
+    while (!save->committed().ready()) absl::SleepFor(absl::Milliseconds(1));
+    const absl::StatusOr<StepInfo> saved = checkpointer.LatestStep();
+    if (!saved.ok()) return saved.status();
+    return static_cast<double>(saved->stored_bytes);
+  };
+  // The first save knows nothing of the next one.
+  const absl::StatusOr<double> first = saved_bytes((*automatic)->checkpointer(), kStepsPerSave);
+  if (!first.ok()) return first.status();
+  return context.Compare(
+      Unit::kBytes, [&] { return saved_bytes((*automatic)->checkpointer(), kStepsPerSave); },
+      [&] { return saved_bytes((*space)->checkpointer(), 0); });
+}
+
+namespace {
+
+// Memory of a save of so many bytes in so many tensors ÷ these bytes.
+absl::StatusOr<Measurement> CompareMemory(Context& context, uint64_t bytes, size_t tensors) {
   return context.Compare(
       Unit::kBytes,
       [&]() -> absl::StatusOr<double> {
         const std::string directory = context.NewPath("store");
-        absl::StatusOr<uint64_t> extra = RunRssProbe(directory, bytes);
+        absl::StatusOr<uint64_t> extra = RunRssProbe(directory, bytes, tensors);
         std::filesystem::remove_all(directory);
         if (!extra.ok()) return extra.status();
         return static_cast<double>(*extra);
       },
       [&]() -> absl::StatusOr<double> { return static_cast<double>(bytes); });
+}
+
+}  // namespace
+
+absl::StatusOr<Measurement> RssVsState(Context& context) {
+  return CompareMemory(context, context.Bytes(1), kTensorCount);
+}
+
+absl::StatusOr<Measurement> MillionRssVsState(Context& context) {
+  const size_t count = context.Count(kMillion);
+  return CompareMemory(context, count * 1024, count);
 }
 
 }  // namespace tidemark::bench

@@ -33,9 +33,9 @@ absl::StatusOr<uint64_t> ResidentBytes(std::string_view name) {
 
 }  // namespace
 
-absl::StatusOr<uint64_t> MeasureSaveMemory(const std::string& directory, uint64_t bytes) {
+absl::StatusOr<uint64_t> MeasureSaveMemory(const std::string& directory, uint64_t bytes, size_t tensors) {
   TorchState state;
-  AddRandomTensors(state, bytes);
+  AddRandomTensors(state, bytes, tensors);
   absl::StatusOr<uint64_t> before = ResidentBytes("VmRSS");
   if (!before.ok()) return before.status();
   auto checkpointer = AsyncCheckpointer::Open({.directory = directory});
@@ -48,10 +48,11 @@ absl::StatusOr<uint64_t> MeasureSaveMemory(const std::string& directory, uint64_
   return *peak - std::min(*before, *peak);
 }
 
-absl::StatusOr<uint64_t> RunRssProbe(const std::string& directory, uint64_t bytes) {
+absl::StatusOr<uint64_t> RunRssProbe(const std::string& directory, uint64_t bytes, size_t tensors) {
   std::error_code error;
   const std::string program = std::filesystem::read_symlink("/proc/self/exe", error).string();
-  absl::StatusOr<ProcessOutput> output = RunProcess({program, kRssProbeOption, directory, std::to_string(bytes)});
+  absl::StatusOr<ProcessOutput> output =
+      RunProcess({program, kRssProbeOption, directory, std::to_string(bytes), std::to_string(tensors)});
   if (!output.ok()) return output.status();
   uint64_t extra = 0;
   const char* const end = output->out.data() + output->out.size();

@@ -3,6 +3,7 @@
 #ifndef TIDEMARK_BENCH_RSS_PROBE_H_
 #define TIDEMARK_BENCH_RSS_PROBE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -11,13 +12,13 @@
 
 namespace tidemark::bench {
 
-// Saves a state of `bytes` once, with the default options, in a new store in `directory`, and returns by how many bytes
-// the process's resident memory at its peak was above what it was before the store was opened. For a process that has
-// done nothing else.
-absl::StatusOr<uint64_t> MeasureSaveMemory(const std::string& directory, uint64_t bytes);
+// Saves a state of `bytes` in `tensors` tensors once, with the default options, in a new store in `directory`, and
+// returns by how many bytes the process's resident memory at its peak was above what it was before the store was
+// opened. For a process that has done nothing else.
+absl::StatusOr<uint64_t> MeasureSaveMemory(const std::string& directory, uint64_t bytes, size_t tensors);
 
-// The same in a new process, which runs this program with the two arguments behind kRssProbeOption.
-absl::StatusOr<uint64_t> RunRssProbe(const std::string& directory, uint64_t bytes);
+// The same in a new process, which runs this program with the three arguments behind kRssProbeOption.
+absl::StatusOr<uint64_t> RunRssProbe(const std::string& directory, uint64_t bytes, size_t tensors);
 
 inline constexpr const char* kRssProbeOption = "--rss-probe";
 

@@ -145,10 +145,10 @@ double TrainingState::OrderZeroBoundBytes() const {
   return sum / 8;
 }
 
-void AddRandomTensors(TorchState& state, uint64_t bytes) {
-  constexpr int64_t kTensors = 300;
-  for (int64_t i = 0; i < kTensors; ++i) {
-    at::Tensor tensor = at::empty({static_cast<int64_t>(bytes / kTensors / sizeof(float))}, at::kFloat);
+void AddRandomTensors(TorchState& state, uint64_t bytes, size_t count) {
+  const auto elements = static_cast<int64_t>(bytes / count / sizeof(float));
+  for (size_t i = 0; i < count; ++i) {
+    at::Tensor tensor = at::empty({elements}, at::kFloat);
     tensor.uniform_(-1, 1);
     state.AddTensor(fmt::format("layers.{}.weight", i), std::move(tensor));
   }

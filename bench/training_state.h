@@ -15,6 +15,9 @@
 
 namespace tidemark::bench {
 
+// Tensors of a state of the full size: a model's some 100 with Adam's two moments.
+inline constexpr size_t kTensorCount = 300;
+
 // Thread-compatible. Owns its tensors, in host memory that has been written to.
 class TrainingState {
  public:
@@ -46,8 +49,8 @@ class TrainingState {
   uint64_t bytes_ = 0;
 };
 
-// Adds 300 tensors of random fp32, which are made in less time than a TrainingState; `bytes` in all, rounded down.
-void AddRandomTensors(TorchState& state, uint64_t bytes);
+// Adds `count` tensors of random fp32, which are made in less time than a TrainingState; `bytes` in all, rounded down.
+void AddRandomTensors(TorchState& state, uint64_t bytes, size_t count);
 
 }  // namespace tidemark::bench
 

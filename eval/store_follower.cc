@@ -187,7 +187,8 @@ absl::StatusOr<StoreFollower::Sight> StoreFollower::FindJournal() {
   if (!store.ok() && storage::StoreLayout(parts_.locate()).directory() != layout_.directory()) return Sight::kNothing;
   if (!store.ok()) return store.status();
   absl::StatusOr<std::unique_ptr<storage::StoreJournal>> journal = storage::StoreJournal::Open(
-      *files_, layout_, *store, {.warn = [this](std::string_view line) { Warn(line); }});
+      *files_, layout_, *store,
+      {.appends = !options_.evaluator.empty(), .warn = [this](std::string_view line) { Warn(line); }});
   if (IsBeingReplaced(journal.status())) {
     if (format < storage::kStoreFormat && !std::exchange(warned_of_format_, true)) {
       Warn(fmt::format("the worker waits, because an older version of Tidemark wrote the store {}: open it for writing "

@@ -221,6 +221,13 @@ std::string Changed(const storage::Fact& fact, size_t offset, std::string_view b
   return encoded.replace(offset, bytes.size(), bytes);
 }
 
+// The fact of a step without references in the form of version 1, with this count of shards and no shard.
+std::string OfVersion1(const storage::StepFact& step, std::string_view shards) {
+  constexpr size_t kDigestBytes = 16, kCountBytes = 4;
+  std::string encoded = Changed(step, 1, "\x01");
+  return encoded.replace(encoded.size() - kDigestBytes - kCountBytes, kDigestBytes, shards);
+}
+
 std::string LittleEndian32(uint32_t number) { return {reinterpret_cast<const char*>(&number), sizeof(number)}; }
 
 std::vector<HostileCase> HostileFacts() {
@@ -282,7 +289,7 @@ std::vector<HostileCase> HostileFacts() {
        Changed(step, kStep + 8 + 1, {"\0", 1})},
       {"count-fact_references.fact", kDataLoss, "references at byte",
        Changed(step, EncodeFact(step)->size() - 4, too_many)},
-      {"count-fact_shards.fact", kDataLoss, "shards at byte", Changed(step, EncodeFact(step)->size() - 8, too_many)},
+      {"count-fact_shards.fact", kDataLoss, "shards at byte", OfVersion1(step, too_many)},
       {"fact-bytes_behind_it.fact", kDataLoss, "end at byte 34: expected no more bytes, found 1 bytes more",
        *EncodeFact(answer) + "x"},
   };

@@ -14,6 +14,7 @@
 #include "storage/store/first_format/store_request.h"
 #include "storage/store/lease.h"
 #include "storage/store/store_identity.h"
+#include "tests/storage/records/step_record_json.h"
 
 namespace tidemark::fuzz {
 namespace {
@@ -76,7 +77,7 @@ std::string Step(const Change& change) {
   storage::StepRecord record;
   record.info.step = 1;
   record.info.attempt = storage::ToHex(IdentityAt(kHostilePlace).attempt.bytes);
-  record.shards = {{.rank = 0, .file_bytes = 16384}};
+  record.shards.Add(0, 16384, {});
   record.references = {{.step = 0}};
   return Changed(EncodeStepRecord(record), change);
 }

@@ -9,13 +9,13 @@ namespace tidemark::fuzz {
 namespace torch_files {
 namespace {
 
-using pickling::Call;
-using pickling::Dict;
-using pickling::Global;
-using pickling::Raw;
-using pickling::Tensor;
-using pickling::Text;
-using pickling::Whole;
+using pickled::Call;
+using pickled::Dict;
+using pickled::Global;
+using pickled::Raw;
+using pickled::Tensor;
+using pickled::Text;
+using pickled::Whole;
 
 uint32_t Crc32(std::string_view bytes) {
   uint32_t crc = 0xffffffff;

@@ -12,6 +12,7 @@
 #include "storage/store/first_format/folder_note.h"
 #include "storage/store/lease.h"
 #include "storage/store/store_identity.h"
+#include "tests/storage/records/step_record_json.h"
 
 namespace tidemark::fuzz {
 namespace {

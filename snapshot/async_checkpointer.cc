@@ -202,6 +202,7 @@ absl::Status AsyncCheckpointer::WaitUntilCommitted() {
     if (impl_->save_deadlines == nullptr) {
       impl_->Settle();
     } else {
+      impl_->persister->Hurry();
       impl_->open_saves.AwaitAll();  // a save whose time is up is settled, and its thread may stand still
     }
     return impl_->open_saves.TakeFailure();
@@ -408,6 +409,7 @@ absl::Status AsyncCheckpointer::WaitUntilEvaluated(absl::Time time) {
   const Deadline deadline = Deadline::At(time);
   return Guarded("WaitUntilEvaluated", [&]() -> absl::Status {
     if (absl::Status status = impl_->CheckMayAwaitEvaluators(); !status.ok()) return status;
+    impl_->persister->Hurry();
     std::vector<std::string> running;
     if (impl_->staging_thread != nullptr && !impl_->staging_thread->DrainUntil(deadline)) {
       running.emplace_back("the copy of a state");

@@ -13,6 +13,7 @@
 #include "fmt/format.h"
 #include "fmt/ranges.h"
 #include "snapshot/checkpointer_options.h"
+#include "snapshot/closed_error.h"
 #include "snapshot/guarded.h"
 #include "snapshot/resolved_future.h"
 #include "snapshot/restore/restore_catalog.h"
@@ -34,10 +35,7 @@ AsyncCheckpointer::Impl::Impl(const Machine& machine, CheckpointerOptions given)
 absl::Status AsyncCheckpointer::Impl::OpenStore() {
   storage::StoreOptions store_options = {
       .directory = options.directory,
-      .warn =
-          [this](std::string_view line) {
-            if (!IsRepeatedWarning(line)) listeners.Warn(line);
-          },
+      .warn = [this](std::string_view line) { listeners.Warn(line); },
       .note = [this](std::string_view line) { listeners.SaveLine(std::string(line)); },
       .read = read_options,
       .create = options.create,
@@ -82,7 +80,10 @@ absl::Status AsyncCheckpointer::Impl::OpenRest() {
   persister = std::make_unique<Persister>(files, *store, *attempts, companions, WriterOptions(options), reuse, warn,
                                           [this](SaveOutcome outcome) { EndSave(std::move(outcome)); });
   stream = std::make_unique<SnapshotStream>();
-  stager.set_make_room([this](int64_t step) { return stream->MakeRoom(step); });
+  stager.set_make_room([this](int64_t step) {
+    persister->Hurry();
+    return stream->MakeRoom(step);
+  });
   stager.set_only_evaluators_are_left([this] { return stream->ConsumersAreIdle(); });
   if (absl::Status status = stream->AddConsumer(persister.get()); !status.ok()) return status;
   if (absl::Status status = StartScrubber(); !status.ok()) return status;
@@ -172,6 +173,7 @@ absl::Status AsyncCheckpointer::Impl::CheckSave(int64_t step, const SaveRequest&
 absl::Status AsyncCheckpointer::Impl::AwaitSave(int64_t step, const State& state, const SaveRequest& save,
                                                 const Deadline* last_chance, SavePhases* phases) {
   if (last_chance != nullptr) {
+    persister->Hurry();
     // First, for one that is in flight is to be waited for as a whole, and not only its copying.
     if (absl::Status status = CheckSave(step, save, &state); !status.ok()) return status;
     const SavePhases::Time begin = SavePhases::Now();
@@ -200,7 +202,12 @@ absl::StatusOr<std::unique_ptr<StagedSnapshot>> AsyncCheckpointer::Impl::BeginSn
     const Deadline* last_chance, HeldTimes* held) {
   if (last_chance == nullptr) {
     const SavePhases::Time begin = SavePhases::Now();
-    stream->AwaitEvaluators(step, save.persist);
+    const WaitEnd end = AwaitUnlessCancelled(save.cancelled, Deadline::Never(), [&](const Deadline& until) {
+      return stream->AwaitEvaluators(step, save.persist, until);
+    });
+    if (end == WaitEnd::kCancelled) {
+      return absl::CancelledError(fmt::format("step {} was not saved: the wait for an evaluator was cancelled", step));
+    }
     phases.AddWait("consumers", kTrainerLane, begin, SavePhases::Now());
   }
   absl::StatusOr<std::unique_ptr<StagedSnapshot>> begun =
@@ -229,6 +236,7 @@ void AsyncCheckpointer::Impl::NoteRestore(const State& state, const RestoreOptio
 }
 
 void AsyncCheckpointer::Impl::Settle() {
+  persister->Hurry();
   if (staging_thread != nullptr) staging_thread->Drain();
   stream->Drain();
 }
@@ -357,6 +365,7 @@ absl::Status AsyncCheckpointer::Impl::Close(const Deadline& drained, const Deadl
   closed = true;
   close_ran_out = true;
   if (!closed_down) {
+    persister->Hurry();
     housekeeper->RefuseReports();
     std::vector<std::string> running;
     size_t saves = 0;

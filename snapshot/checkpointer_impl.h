@@ -9,7 +9,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,7 +16,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "snapshot/checkpointer_options.h"
 #include "snapshot/consumers/companions.h"
+#include "snapshot/consumers/compression_time.h"
 #include "snapshot/consumers/evaluation_claims.h"
 #include "snapshot/consumers/persister.h"
 #include "snapshot/consumers/snapshot_stream.h"
@@ -39,6 +40,7 @@
 #include "snapshot/staging/stager.h"
 #include "snapshot/statistics_collector.h"
 #include "storage/io/file_system.h"
+#include "storage/io/warn_once.h"
 #include "storage/ranks/ranked_attempts.h"
 #include "storage/store/store.h"
 #include "tidemark/async_checkpointer.h"
@@ -126,6 +128,9 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   std::shared_ptr<PartOfState> PartOf(State& state);
   // The same where a save copies no more than that; null: it copies the whole state.
   std::shared_ptr<PartOfState> PartToStage(State& state);
+  // Takes the memory that the next save will need, and has a thread touch it, while the training begins; page-locked
+  // memory it takes at once.
+  void PrepareInBackground(State& state, bool is_restored);
   // Tells the snapshot which entries other ranks write. `part`: what was staged; null: all of `state`.
   void NoteSharedEntries(State& state, const std::shared_ptr<PartOfState>& part, StagedSnapshot& snapshot);
 
@@ -220,7 +225,7 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   // Owned by the trainer's thread.
   std::unique_ptr<RankExchange> exchange;  // null: a job of one process
   bool warned_of_lost_exchange = false;
-  std::set<std::string> warned_of_patterns;  // of RankOptions::replicated
+  storage::WarnOnce patterns_without_entry;  // of RankOptions::replicated
   bool closed = false;                       // Close has been called
   bool close_ran_out = false;                // of time, when it was called last
   std::atomic<int64_t> save_interval_steps = 0;
@@ -254,6 +259,7 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   std::unique_ptr<Housekeeper> housekeeper;
   Companions companions;                                      // the persister's while it has something to do
   std::optional<std::pair<uint64_t, uint64_t>> checked_size;  // entries and bytes; the persister's
+  CompressionTime compression_time{CompressionMax(options)};  // the trainer's
   std::unique_ptr<Persister> persister;
   std::unique_ptr<Scrubber> scrubber;  // null: there is no scrub
   std::unique_ptr<SnapshotStream> stream;

@@ -42,6 +42,8 @@ storage::IoQueueKind QueueKind(IoBackend io) {
 
 storage::CodecPolicy PolicyOf(Compression compression) {
   switch (compression) {
+    case Compression::kAuto:
+      return storage::CodecPolicy::kAuto;
     case Compression::kThroughput:
       return storage::CodecPolicy::kThroughput;
     case Compression::kSpace:
@@ -49,7 +51,7 @@ storage::CodecPolicy PolicyOf(Compression compression) {
     case Compression::kNone:
       return storage::CodecPolicy::kNone;
   }
-  return storage::CodecPolicy::kThroughput;
+  return storage::CodecPolicy::kAuto;
 }
 
 absl::Status ValidateTuning(const Tuning& tuning) {
@@ -170,6 +172,12 @@ storage::ShardWriterOptions WriterOptions(const CheckpointerOptions& options) {
           .nice = tuning.background_nice,
           .idle_io = tuning.background_io_idle,
           .reuse_saves_max = static_cast<uint64_t>(tuning.reuse_saves_max)};
+}
+
+absl::Duration CompressionMax(const CheckpointerOptions& options) {
+  absl::Duration longest = options.save_timeout;
+  if (options.ranks.world_size > 1) longest = std::min(longest, options.ranks.vote_timeout);
+  return longest / 4;
 }
 
 storage::ShardReadOptions ReadOptions(const Tuning& tuning) {

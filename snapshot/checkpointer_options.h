@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "storage/shard/shard_reader.h"
 #include "storage/shard/shard_writer.h"
 #include "tidemark/async_checkpointer.h"
@@ -27,6 +28,10 @@ absl::Status ValidateMetrics(std::string_view owner, const std::map<std::string,
 int CodecThreads(const Tuning& tuning);
 
 storage::ShardWriterOptions WriterOptions(const CheckpointerOptions& options);
+
+// How long a save may compress everything (Compression::kAuto): a quarter of the time in which it has to be committed.
+// The uncompressed rest may have to be written in the remaining time.
+absl::Duration CompressionMax(const CheckpointerOptions& options);
 storage::ShardReadOptions ReadOptions(const Tuning& tuning);
 
 }  // namespace tidemark

@@ -114,6 +114,8 @@ absl::Status AsyncCheckpointer::Impl::CheckJoined(const storage::StepRecord& rec
                                record.info.step, std::string(attempt.status().message())));
     return absl::OkStatus();
   }
+  absl::Status voted = storage::CheckShards(attempt->record, record, fmt::format("step {}", record.info.step));
+  if (!voted.ok()) return voted;
   const std::unique_ptr<SavedEntries> entries = EntriesOf(*std::move(attempt), read_options);
   for (size_t entry = 0; entry < entries->index().entries.size(); ++entry) {
     if (absl::Status status = entries->Check(entry); !status.ok()) return status;
@@ -153,7 +155,7 @@ void AsyncCheckpointer::Impl::NoteSharedEntries(State& state, const std::shared_
   if (part == nullptr) shared->Look();
   snapshot.set_shared(shared->structure(), part == nullptr ? shared->left_out() : std::vector<bool>());
   for (const std::string& pattern : shared->patterns_without_entry()) {
-    if (!warned_of_patterns.insert(pattern).second) continue;
+    if (!patterns_without_entry.IsNew(pattern)) continue;
     listeners.Warn(
         fmt::format("RankOptions::replicated: no entry of step {} matches '{}'; what it was meant for is "
                     "written by every rank",

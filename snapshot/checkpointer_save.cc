@@ -55,6 +55,9 @@ absl::StatusOr<SaveHandle> AsyncCheckpointer::Impl::SaveHere(const Deadline* las
   if (absl::Status status = AwaitSave(step, state, request, last_chance, &phases); !status.ok()) return status;
   if (last_chance == nullptr) handle.earlier_ = EarlierFailure();
 
+  // Skipped saves are due as well.
+  const SavePhases::Time called = phases.called();
+  const SavePhases::Time compress_all_until = request.persist ? compression_time.EndFor(called) : called;
   const Staging wanted = request.staging.value_or(options.staging);
   if (wanted != Staging::kBlocking) {
     if (absl::Status status = StartStagingThread(); !status.ok()) return status;
@@ -70,6 +73,7 @@ absl::StatusOr<SaveHandle> AsyncCheckpointer::Impl::SaveHere(const Deadline* las
   handle.staging_ = wanted;
   const SavePhases::Time copy_begin = SavePhases::Now();
   std::shared_ptr<StagedSnapshot> snapshot = *std::move(begun);
+  snapshot->set_compress_all_until(last_chance == nullptr ? compress_all_until : called);
   snapshot->set_staging(StagingName(wanted));
   NoteSharedEntries(state, part, *snapshot);
   Image image;
@@ -211,6 +215,7 @@ std::shared_ptr<OpenStaging> AsyncCheckpointer::Impl::Publish(std::shared_ptr<St
   try {
     BeginSave(*snapshot, held);
     snapshot->set_published(SavePhases::Now());
+    persister->Published(pending_save);
     stream->Publish(std::move(snapshot));
   } catch (...) {
     // No consumer will tell of its end; of one that is not to be saved the pending save does.

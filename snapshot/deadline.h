@@ -1,4 +1,5 @@
-// Deadline: a moment by which a wait ends, by a clock that nobody sets; and MonotonicCondVar, for waits that end by it.
+// Deadline: a moment by which a wait ends, by a clock that nobody sets; MonotonicCondVar, for waits that end by it; and
+// AwaitUnlessCancelled, for a wait in a public call that the caller may cancel.
 //
 // absl::Mutex and absl::Notification measure their timeouts by the wall clock: Debian 12's Abseil (20220623) turns each
 // of them into a time of day and gives that to futex(FUTEX_CLOCK_REALTIME). A clock that is set back by an hour
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <functional>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -87,6 +89,23 @@ class MonotonicCondVar {
   // With a time point of steady_clock both standard libraries wait by CLOCK_MONOTONIC.
   std::condition_variable_any changed_;
 };
+
+enum class WaitEnd { kDone, kDeadline, kCancelled };
+
+// How often a wait asks whether it is cancelled. A user who presses Ctrl-C notices no delay.
+inline constexpr absl::Duration kCancellationInterval = absl::Milliseconds(50);
+
+// wait(until) returns whether what is waited for has come by then. It is called with a time within the deadline again
+// and again, and `cancelled` between two calls; null: the wait is never cancelled.
+template <typename Wait>
+WaitEnd AwaitUnlessCancelled(const std::function<bool()>& cancelled, const Deadline& deadline, const Wait& wait) {
+  for (;;) {
+    const bool is_last = cancelled == nullptr || deadline.left() <= kCancellationInterval;
+    if (wait(is_last ? deadline : Deadline::After(kCancellationInterval))) return WaitEnd::kDone;
+    if (is_last) return WaitEnd::kDeadline;
+    if (cancelled()) return WaitEnd::kCancelled;
+  }
+}
 
 }  // namespace tidemark
 

@@ -24,6 +24,7 @@ struct Future::Shared {
   std::atomic<bool> has_result = false;
   std::atomic<bool> has_callback = false;
   std::atomic<bool> observed = false;
+  std::atomic<bool> awaited = false;
   absl::Mutex mutex;
   std::function<void(const absl::Status&)> callback ABSL_GUARDED_BY(mutex);
   std::vector<std::function<void(const absl::Status&)>> watchers ABSL_GUARDED_BY(mutex);
@@ -64,6 +65,7 @@ absl::Status Future::Await(absl::Time deadline) const {
   const Deadline by = Deadline::At(deadline);
   if (shared_->has_result) return absl::OkStatus();
   if (absl::Status status = shared_->owner.Check(); !status.ok()) return status;
+  shared_->awaited = true;
   absl::MutexLock lock(&shared_->mutex);
   const auto resolved = [this] { return shared_->has_result.load(); };
   if (shared_->resolved.Await(&shared_->mutex, resolved, by)) return absl::OkStatus();
@@ -107,6 +109,8 @@ Promise& Promise::operator=(Promise&& other) noexcept {
 }
 
 Future Promise::future() const { return Future(shared_); }
+
+bool Promise::awaited() const { return shared_->awaited; }
 
 void Promise::Watch(std::function<void(const absl::Status&)> watcher) const {
   {

@@ -36,6 +36,8 @@ class PendingSave {
 
   // Grows from save to save, whatever their steps, and is above 0. Unique in this process.
   int64_t number() const { return number_; }
+  // The highest one so far; 0: there was no save.
+  static int64_t LastNumber() { return Numbers(); }
   int64_t step() const { return step_; }
 
   // See SaveRequest::persist.
@@ -63,12 +65,12 @@ class PendingSave {
   const std::shared_ptr<Promise>& committed() const { return committed_; }
 
  private:
-  static int64_t NextNumber() {
+  static std::atomic<int64_t>& Numbers() {
     static std::atomic<int64_t> last = 0;
-    return ++last;
+    return last;
   }
 
-  const int64_t number_ = NextNumber();
+  const int64_t number_ = ++Numbers();
   const int64_t step_;
   const bool persist_;
   const std::shared_ptr<const StagingProgress> progress_;

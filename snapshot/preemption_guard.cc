@@ -170,6 +170,7 @@ PreemptionReport PreemptionGuard::SaveAndClose(AsyncCheckpointer& checkpointer, 
   };
   const absl::Status saved = Guarded("SaveAndClose", [&] {
     earlier = TakeFailures(checkpointer);
+    if (checkpointer.impl_->CheckOpen().ok()) checkpointer.impl_->persister->Hurry();
     // A step that is being saved is saved anew only if that fails. Nothing is told to other ranks before.
     if (!request.overwrite && checkpointer.impl_->open_saves.IsInFlight(step)) {
       if (!wait_for(checkpointer.Committed(step)) || report.save.ok()) return;

@@ -3,6 +3,7 @@
 #ifndef TIDEMARK_SNAPSHOT_SAVE_REQUEST_H_
 #define TIDEMARK_SNAPSHOT_SAVE_REQUEST_H_
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -17,12 +18,14 @@ struct SaveRequest {
     return {.metrics = std::move(options.metrics),
             .user_metadata = std::move(options.user_metadata),
             .overwrite = options.overwrite,
-            .staging = options.staging};
+            .staging = options.staging,
+            .cancelled = std::move(options.cancelled)};
   }
   static SaveRequest Of(EvaluateOptions options) {
     return {.metrics = std::move(options.metrics),
             .user_metadata = std::move(options.user_metadata),
             .staging = options.staging,
+            .cancelled = std::move(options.cancelled),
             .persist = false};
   }
 
@@ -31,6 +34,7 @@ struct SaveRequest {
   std::string user_metadata = "{}";
   bool overwrite = false;
   std::optional<Staging> staging = {};
+  std::function<bool()> cancelled = {};
   Deadline deadline = Deadline::Never();  // for the commit: CheckpointerOptions::save_timeout
   bool persist = true;                    // false: only evaluators and companions get the snapshot
 };

@@ -18,7 +18,7 @@ std::map<std::string, std::string> FactSeeds() {
   step.info = {.step = 10, .attempt = attempt, .sequence = 1, .metrics = {{"loss", 2}}, .evaluations = {evaluation}};
   step.info.pinned = true;
   step.info.tags = {"best", "v1"};
-  step.shards = {{.rank = 0, .file_bytes = 100}};
+  step.shards.Add(0, 100, {});
   step.references = {{.step = 5, .attempt = {{5}}, .world_size = 1}};
   storage::StepRecord next = step;
   next.info.attempt = std::string(32, 'b');
@@ -48,6 +48,20 @@ std::map<std::string, std::string> FactSeeds() {
     all += out.view();
   }
   seeds["fact/all"] = all;
+  // The first one as version 1 has it: a list of one shard in the place of 16 bytes.
+  std::string old = EncodeFact(facts.front().second).value();
+  constexpr size_t kReferencesBytes = 4 + 32, kDigestBytes = 16;
+  storage::ByteWriter shards;
+  shards.Put<uint32_t>(1);
+  shards.Put<uint32_t>(0);
+  shards.Put<uint64_t>(100);
+  shards.PutBytes16({});
+  old[1] = 1;
+  old.replace(old.size() - kReferencesBytes - kDigestBytes, kDigestBytes, shards.view());
+  storage::ByteWriter out;
+  out.Put<uint16_t>(static_cast<uint16_t>(old.size()));
+  out.PutText(old);
+  seeds["fact/step_of_version_1"] = std::string(out.view());
   return seeds;
 }
 

@@ -31,6 +31,7 @@
 #include "storage/store/first_format/store_request.h"
 #include "storage/store/lease.h"
 #include "storage/store/store_identity.h"
+#include "tests/storage/records/step_record_json.h"
 
 namespace tidemark::fuzz {
 namespace {
@@ -161,7 +162,7 @@ void AddRecordSeeds(Seeds& seeds) {
   step.info.pinned = true;
   step.info.pin_note = "the best";
   step.info.kept = "among the latest 3";
-  step.shards = {{.rank = 0, .file_bytes = 16384}};
+  step.shards.Add(0, 16384, {});
   step.references = {{.step = 0, .attempt = identity.attempt}};
   seeds["manifest_record/step"] = seed(0, EncodeStepRecord(step));
   step.info.tags = {"paper", "v1"};
@@ -298,7 +299,7 @@ storage::Fact Committed(uint8_t place, std::string_view data, const storage::Sha
                  .metrics = index.metrics,
                  .entry_count = index.entries.size(),
                  .stored_bytes = file.size()};
-  record.shards = {{.file_bytes = file.size(), .index_digest = storage::DigestOf(AsBytes(encoded))}};
+  record.shards.Add(0, file.size(), storage::DigestOf(AsBytes(encoded)));
   record.references = index.files;
   return storage::StepFact{record};
 }

@@ -17,11 +17,11 @@ std::map<std::string, std::string> RankSeeds() {
   yes.record.info.attempt = storage::ToHex(yes.part.attempt.bytes);
   yes.record.info.world_size = 2;
   yes.record.info.metrics = {{"loss", 0.5}};
-  yes.record.shards = {{.rank = 1, .file_bytes = 8192}};
+  yes.record.shards.Add(1, 8192, {});
   yes.record.references = {{.step = 5, .attempt = storage::MakeAttemptId(3, 6 << 16 | 1), .rank = 1, .world_size = 2}};
   seeds["rank_statement/yes"] = without_checksum('\0', EncodeRankVote(yes).value());
   storage::RankVote only = yes;
-  only.part.rank = only.record.shards[0].rank = 0;
+  only.part.rank = 0;
   only.part.world_size = only.record.info.world_size = 1;
   seeds["rank_statement/only"] = without_checksum('\0', EncodeRankVote(only).value());
   const storage::RankVote no = {.part = yes.part, .reason = "the disk is full"};

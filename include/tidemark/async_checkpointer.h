@@ -120,7 +120,7 @@ class AsyncCheckpointer {
   //   kInvalidArgument: the state (a name twice), the metadata (no JSON object), a metric's name, or the step.
   //   kResourceExhausted: the state is larger than staging_bytes_max, the system has no memory or no thread, or
   //     WhenFull::kFail applied.
-  //   kUnimplemented: a sparse or quantised tensor.
+  //   kUnimplemented: a sparse or quantised tensor. kCancelled: SaveOptions::cancelled said so while it waited.
   // If the state cannot be copied (kInternal, kResourceExhausted), the step may have a record of the failure.
   //
   // An earlier failure that was not read does not prevent this save. A warning names it once, and
@@ -138,8 +138,8 @@ class AsyncCheckpointer {
   absl::Status WaitUntilStaged();
   absl::Status WaitUntilStaged(std::string_view entry);
 
-  // Takes the memory that a save of `state` needs, and touches it, so that the first save is as fast as later ones.
-  // If there is no memory, this is ok and the save fails. Errors: those of the state, as in Save.
+  // Takes the memory that a save of `state` needs, and touches it, so that the first save is as fast as later ones. For
+  // a state that has grown since Resume. If there is no memory, this is ok and the save fails. Errors: as in Save.
   absl::Status Prepare(State& state);
 
   // Blocks until every save so far is committed or has failed. Returns the first failure that was not read yet.
@@ -165,7 +165,7 @@ class AsyncCheckpointer {
   absl::StatusOr<RestoreReport> RestoreLatest(State& state, const RestoreOptions& options = {});
 
   // Fills `state` as RestoreLatest does, and returns the step to train next: the restored step + 1. Returns 0, with
-  // `state` untouched, in a fresh run, where no step has ever been committed. Stop the training on any error:
+  // `state` untouched, in a fresh run: no step was ever committed. Prepares, but touches memory behind. Stop on errors:
   //   kFailedPrecondition: steps have been committed, but `options` wants none of them, or all were deleted. A fresh
   //     run needs another directory.
   //   kOutOfRange: the restored step is INT64_MAX. `state` has been filled.

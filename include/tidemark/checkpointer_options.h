@@ -45,6 +45,10 @@ enum class WhenFull {
 // How chunks are stored: floating point as byte planes with zstd, everything else with zstd. A chunk that does not
 // shrink is stored as it is.
 enum class Compression {
+  // Compresses everything in the first half of the time to the next save, and then, or once the trainer waits for the
+  // commit, as kThroughput does. For that time the shortest of the last three is taken; so the first save is as with
+  // kThroughput.
+  kAuto,
   kThroughput,  // compresses only in the time in which the disk is busy anyway: never slower than kNone
   kSpace,       // compresses everything
   kNone,        // compresses nothing
@@ -100,7 +104,7 @@ struct CheckpointerOptions {
   WhenFull when_full = WhenFull::kBlock;
   Staging staging = Staging::kBlocking;
 
-  Compression compression = Compression::kThroughput;
+  Compression compression = Compression::kAuto;
   // Does not write a chunk again if it is the same as in the last committed step. The new step then refers to the old
   // step's file, which stays as long as either step does. Damage of that file damages both steps. After damage was
   // seen, the next save writes everything. Off: every step stands on its own.

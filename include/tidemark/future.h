@@ -64,6 +64,9 @@ class Promise {
 
   Future future() const;
 
+  // Whether a call waits for the result, or has. Thread-safe.
+  bool awaited() const;
+
   // Calls `watcher` once with the result, as OnReady does, but before the callback, and without marking a failure as
   // seen. Any number of watchers. Thread-safe, also beside Set.
   void Watch(std::function<void(const absl::Status&)> watcher) const;

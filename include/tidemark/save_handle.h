@@ -4,6 +4,7 @@
 #define TIDEMARK_SAVE_HANDLE_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -25,6 +26,10 @@ struct SaveOptions {
   bool overwrite = false;
   // Instead of CheckpointerOptions::staging.
   std::optional<Staging> staging = {};
+  // Asked some twenty times a second, on the thread that calls Save, while that waits for an evaluator
+  // (WhenLagging::kBlock) or for staging memory: true ends it with kCancelled, and nothing was saved. For signals that
+  // only this thread can handle. The last save of a PreemptionGuard does not ask. May be null.
+  std::function<bool()> cancelled = {};
 };
 
 // As in SaveOptions.
@@ -32,6 +37,7 @@ struct EvaluateOptions {
   Metrics metrics = {};
   std::string user_metadata = "{}";
   std::optional<Staging> staging = {};
+  std::function<bool()> cancelled = {};  // no evaluator gets the state then
 };
 
 // One call of Save or Evaluate. Cheap to copy; thread-safe; dropping it cancels nothing.

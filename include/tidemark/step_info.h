@@ -84,11 +84,14 @@ std::string_view OutcomeName(Evaluation::Outcome outcome);
 //   "disk wait"     the persister waits for a write, or for its turn under write_bytes_per_second_max
 //   "encoder wait"  the persister waits for chunks, with no write in flight
 //   "sync"          header and fdatasync
-//   "commit"        syncing the folders, appending the journal's entry, then removing the replaced attempt
+//   "commit"        syncing the folders, appending the journal's entry, then removing the replaced attempt; in a job of
+//                   several ranks it contains the next one
+//   "vote"          rank 0 waits until another rank has written its shard; for the 8 slowest ranks
 struct SavePhase {
   std::string name;
   // The time line, on which no two phases overlap: "trainer", "staging", "persister", "codec 1" and so on. The
-  // persister's waits, which are parts of its "write", are on "persister: disk" and "persister: encoders".
+  // persister's waits, which are parts of its "write", are on "persister: disk" and "persister: encoders". The wait
+  // for each rank is on "rank 1" and so on.
   std::string lane;
   absl::Duration begin;     // since Save was called, by the monotonic clock; whole microseconds
   absl::Duration duration;  // from begin to end
@@ -109,16 +112,16 @@ struct StepInfo {
   Metrics metrics;
   std::vector<Evaluation> evaluations;  // the latest one of each evaluator, ordered by its name
   std::string user_metadata = "{}";     // a JSON object
-  uint64_t entry_count = 0;
-  uint64_t logical_bytes = 0;  // of all entries, tied ones counted once
-  uint64_t stored_bytes = 0;   // of the step's shard files
-  uint64_t reused_bytes = 0;   // stored bytes that this step shares with an earlier one
-  absl::Duration blocked;      // the time that Save blocked the trainer
-  std::string reason;          // why the state is not kCommitted
-  bool pinned = false;         // never deleted by retention
-  std::string pin_note;        // given with the pin
+  uint64_t entry_count = 0;             // of the shards: a box that is stored in tiles counts as these
+  uint64_t logical_bytes = 0;           // of all entries, tied ones counted once
+  uint64_t stored_bytes = 0;            // of the step's shard files
+  uint64_t reused_bytes = 0;            // stored bytes that this step shares with an earlier one
+  absl::Duration blocked;               // the time that Save blocked the trainer
+  std::string reason;                   // why the state is not kCommitted
+  bool pinned = false;                  // never deleted by retention
+  std::string pin_note;                 // given with the pin
   // Names given to the step, sorted and unique: at most 64, each of 1 to 128 of the bytes A-Z a-z 0-9 . _ / -
-  // (docs/format.md, Pins). A step with a tag is pinned.
+  // A step with a tag is pinned.
   std::vector<std::string> tags;
   // Why retention kept the committed step when it last ran; empty: it has not run. Without rules it does not run.
   std::string kept;

@@ -57,7 +57,7 @@ struct StepContents {
   //   "library_version"
   //   "staging"         "blocking", "overlapped", "on_device", "imported", or "blocking: " and why not on the device
   //   "staging_memory"  "locked", "pinned", or "not locked: " and why
-  //   "compression"     "throughput", "space" or "none"
+  //   "compression"     "auto", "throughput", "space" or "none"
   //   "chunk_bytes"     as in the options
   //   "reuse"           "step 12", to whose chunks it may refer, or "none"
   //   "direct_io"       "true" or "false"

@@ -44,8 +44,8 @@ struct VerifyReport {
   uint64_t bytes_read = 0;
   uint64_t chunks = 0;        // that this call read
   uint64_t chunks_total = 0;  // that the step has
-  // Empty: every byte that was read is sound. At most 1000 places of each shard. If a shard has more, one item behind
-  // them counts the others, and names the entries that only those affect.
+  // Empty: every byte that was read is sound. At most 1000 places of each shard, and 100 missing shards. If there are
+  // more, one item behind them counts the others, and names the entries that only those affect.
   std::vector<Damage> damage;
 };
 
@@ -158,8 +158,8 @@ class StoreReader {
   absl::StatusOr<std::vector<std::string>> References(int64_t step) const;
 
   // The phases of the step's save and their times. Empty if nothing is recorded: the step was never saved, an old
-  // version saved it, or the journal cannot be read. "commit" may be missing, because the trainer's next entry records
-  // it.
+  // version saved it, or the journal cannot be read. "commit" and "vote" may be missing, because the trainer's next
+  // entry records them.
   //   kNotFound: no record of the step.
   //   kDataLoss, kUnimplemented: the phases are recorded and cannot be read.
   absl::StatusOr<std::vector<SavePhase>> Phases(int64_t step) const;

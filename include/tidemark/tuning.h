@@ -23,7 +23,7 @@ struct Tuning {
   // more memory, and a change of one byte then writes more; smaller ones make a longer index.
   uint32_t chunk_bytes = 1 << 20;
   // Threads that compress and decompress. 0: one for each core. At most 256. With large chunks a save uses fewer, so
-  // that their buffers stay within max(2 * chunk_bytes, 64 MiB).
+  // that their buffers stay within max(2 * chunk_bytes, 64 MiB); with boxes of columns, within 1.5 times that.
   int codec_threads = 0;
   IoBackend io = IoBackend::kAuto;
   // Blocks of 1 MiB in flight to the disk. 1 to 256. A save takes one block of memory for each, and one more.

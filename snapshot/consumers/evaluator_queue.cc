@@ -107,13 +107,13 @@ bool EvaluatorQueue::HasWork() const {
   return waiting_.front()->snapshot != nullptr || waiting_.front()->saved.has_value();
 }
 
-void EvaluatorQueue::AwaitTurn(int64_t step, bool persist) {
+bool EvaluatorQueue::AwaitTurn(int64_t step, bool persist, const Deadline& deadline) {
   const bool blocks =
       options_.when_lagging == WhenLagging::kBlock || (options_.when_lagging == WhenLagging::kQueue && !persist);
-  if (!blocks || !IsDue(step)) return;
+  if (!blocks || !IsDue(step)) return true;
   absl::MutexLock lock(&mutex_);
   const auto has_room = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return !IsFull(); };
-  mutex_.Await(absl::Condition(&has_room));
+  return done_.Await(&mutex_, has_room, deadline);
 }
 
 std::vector<std::shared_ptr<const StagedSnapshot>> EvaluatorQueue::Yieldable() const {

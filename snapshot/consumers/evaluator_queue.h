@@ -57,9 +57,9 @@ class EvaluatorQueue : public std::enable_shared_from_this<EvaluatorQueue> {
 
   const std::string& name() const { return options_.name; }
 
-  // At the start of a save, before anything is copied: blocks while the policy says so. A snapshot that is added
-  // without this may be one more than the options say.
-  void AwaitTurn(int64_t step, bool persist);
+  // At the start of a save, before anything is copied: blocks while the policy says so. False: it still does at the
+  // deadline. A snapshot that is added without this may be one more than the options say.
+  bool AwaitTurn(int64_t step, bool persist, const Deadline& deadline);
 
   // Takes the snapshot in, or not, as the policy says. Does not block, and throws nothing: a snapshot that there is no
   // memory for is left out.

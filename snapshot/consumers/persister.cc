@@ -1,5 +1,6 @@
 #include "snapshot/consumers/persister.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -69,8 +70,7 @@ storage::StepRecord MakeRecord(const StagedSnapshot& snapshot, const storage::Sh
   info.stored_bytes = shard.footer.file_bytes;
   info.reused_bytes = shard.reused_bytes;
   if (shard.reusable != nullptr) record.references = shard.reusable->index.files;
-  record.shards.push_back(
-      {.rank = identity.rank, .file_bytes = shard.footer.file_bytes, .index_digest = shard.footer.index_digest});
+  record.shards.Add(identity.rank, shard.footer.file_bytes, shard.footer.index_digest);
   return record;
 }
 
@@ -122,6 +122,28 @@ void Persister::Consume(std::shared_ptr<const StagedSnapshot> snapshot) {
   const absl::Status status = outcome.status;
   Guarded("the end of a save", [&] { on_settled_(std::move(outcome)); }).IgnoreError();
   pending_save->Settle(status);
+  outdated_.reset();
+}
+
+void Persister::Published(std::shared_ptr<const PendingSave> save) {
+  absl::MutexLock lock(&mutex_);
+  std::erase_if(published_, [](const auto& earlier) { return earlier.expired(); });
+  published_.push_back(std::move(save));
+}
+
+void Persister::Hurry() {
+  absl::MutexLock lock(&mutex_);
+  hurried_through_ = std::max(hurried_through_, PendingSave::LastNumber());
+}
+
+bool Persister::CompressesAll(const PendingSave& save, SavePhases::Time until) const {
+  if (SavePhases::Now() >= until) return false;
+  absl::MutexLock lock(&mutex_);
+  if (save.number() <= hurried_through_) return false;
+  return std::none_of(published_.begin(), published_.end(), [&save](const auto& published) {
+    const std::shared_ptr<const PendingSave> pending = published.lock();
+    return pending != nullptr && pending->number() >= save.number() && pending->committed()->awaited();
+  });
 }
 
 void Persister::Refused(int64_t step, absl::Time created, const absl::Status& why) {
@@ -182,9 +204,13 @@ absl::Status Persister::PersistOnce(const StagedSnapshot& snapshot, SavePhases p
   }
   outcome.info = std::move(written.record.info);
   if (&attempts_ != &store_) TakeInfoOfAllRanks(outcome.info);
-  if (reuse_) last_committed_.Set(written.shard.reusable, written.times_forgotten);
+  outdated_ = std::move(written.shard.reusable);
+  if (reuse_) outdated_ = last_committed_.Set(std::move(outdated_), written.times_forgotten);
   storage::BestEffort([&] {
     phases.Add("commit", kPersisterLane, committing, SavePhases::Now());
+    for (const storage::RankWait& wait : attempts_.RankWaits()) {
+      phases.AddWait("vote", fmt::format("rank {}", wait.rank), wait.begin, wait.end);
+    }
     outcome.commit = phases.Took("commit");
     written.phases.phases = phases.Get();
     store_.NotePhases(std::move(written.phases));
@@ -207,10 +233,14 @@ absl::Status Persister::WriteAttempt(const StagedSnapshot& snapshot, const stora
   written.times_forgotten = last_committed_.times_forgotten();
   const std::shared_ptr<const storage::ReusableShard> reusable = reuse_ ? last_committed_.Get() : nullptr;
   contents.reuse = reusable.get();
+  contents.compress_all = [this, save = snapshot.pending_save(), until = snapshot.compress_all_until()] {
+    return CompressesAll(*save, until);
+  };
   contents.recycle = attempts_.Recycle(identity);
   const Stopwatch writing;
-  absl::StatusOr<storage::WrittenShard> shard = writer_->Write(
-      store_.layout().shard(identity.step, identity.attempt, identity.rank, identity.world_size), identity, contents);
+  absl::StatusOr<storage::WrittenShard> shard =
+      writer_->Write(store_.layout().shard(identity.step, identity.attempt, identity.rank, identity.world_size),
+                     identity, std::move(contents));
   outcome.write = writing.elapsed();
   if (!shard.ok()) return shard.status();
   // Of a state without bytes nothing had to be waited for.

@@ -9,11 +9,15 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "snapshot/consumers/companions.h"
 #include "snapshot/consumers/snapshot_stream.h"
 #include "snapshot/housekeeping/last_committed.h"
+#include "snapshot/pending_save.h"
 #include "snapshot/save_outcome.h"
 #include "snapshot/save_phases.h"
 #include "storage/shard/shard_writer.h"
@@ -22,9 +26,9 @@
 
 namespace tidemark {
 
-// Owned by the thread that calls Consume, and with it the writer and its ring; ForgetCommitted, Reusable and is_writing
-// are thread-safe. Writes a snapshot while it is being staged; where there are companions, when it is staged and they
-// have taken it in.
+// Owned by the thread that calls Consume, and with it the writer and its ring; ForgetCommitted, Reusable, is_writing,
+// Published and Hurry are thread-safe. Writes a snapshot while it is being staged; where there are companions, when it
+// is staged and they have taken it in.
 class Persister final : public SnapshotConsumer {
  public:
   // Told of each save, on the persister's thread: when its memory is free, before `committed` resolves. Of a snapshot
@@ -49,6 +53,13 @@ class Persister final : public SnapshotConsumer {
   // To what the next save can refer; null: to nothing, or no save has begun yet.
   std::shared_ptr<const storage::ReusableShard> Reusable() const { return last_committed_.Known(); }
 
+  // The save waits in the stream, or will.
+  void Published(std::shared_ptr<const PendingSave> save);
+
+  // The trainer waits for the end of all saves so far: they compress no more than the disk leaves time for
+  // (Compression::kAuto). Who waits for a save's future hurries that one, and those before it.
+  void Hurry();
+
   // Whether a save is being written or committed.
   bool is_writing() const { return is_writing_; }
 
@@ -57,6 +68,8 @@ class Persister final : public SnapshotConsumer {
   absl::Status Persist(const StagedSnapshot& snapshot, SavePhases phases, SaveOutcome& outcome);
   absl::Status UpdateCompanions(const StagedSnapshot& snapshot);
   absl::Status PersistOnce(const StagedSnapshot& snapshot, SavePhases phases, SaveOutcome& outcome);
+  // Whether the save that is being written still compresses everything. Thread-safe.
+  bool CompressesAll(const PendingSave& save, SavePhases::Time until) const;
   // A shard on disk, and what is to be recorded of it.
   struct Written {
     storage::WrittenShard shard;
@@ -77,9 +90,13 @@ class Persister final : public SnapshotConsumer {
   const bool reuse_;
   const std::function<void(std::string_view)> warn_;
   const OnSettled on_settled_;
+  mutable absl::Mutex mutex_;
+  int64_t hurried_through_ ABSL_GUARDED_BY(mutex_) = 0;  // PendingSave::number of the last save that Hurry was for
+  std::vector<std::weak_ptr<const PendingSave>> published_ ABSL_GUARDED_BY(mutex_);  // those that have not ended
   std::unique_ptr<storage::ShardWriter> writer_;  // made on the persister's thread
   bool warned_of_fallbacks_ = false;
   std::atomic<bool> is_writing_ = false;
+  std::shared_ptr<const storage::ReusableShard> outdated_;  // goes when the save has been settled
   LastCommitted last_committed_;
 };
 

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "fmt/format.h"
-#include "snapshot/stopwatch.h"
 #include "storage/io/exception_status.h"
 
 namespace tidemark {
@@ -47,11 +46,9 @@ absl::Status SnapshotStream::AddEvaluator(EvaluatorOptions options, EvaluatorFun
   return absl::OkStatus();
 }
 
-absl::Duration SnapshotStream::AwaitEvaluators(int64_t step, bool persist) {
-  if (evaluators_.empty()) return absl::ZeroDuration();
-  const Stopwatch waited;
-  for (const auto& evaluator : evaluators_) evaluator->AwaitTurn(step, persist);
-  return waited.elapsed();
+bool SnapshotStream::AwaitEvaluators(int64_t step, bool persist, const Deadline& deadline) {
+  return std::all_of(evaluators_.begin(), evaluators_.end(),
+                     [&](const auto& evaluator) { return evaluator->AwaitTurn(step, persist, deadline); });
 }
 
 bool SnapshotStream::MakeRoom(int64_t step) {

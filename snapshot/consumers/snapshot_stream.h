@@ -57,8 +57,8 @@ class SnapshotStream {
   bool has_evaluators() const { return !evaluators_.empty(); }
 
   // At the start of a save, before it asks for memory or copies anything: waits for the evaluators that hold up the
-  // trainer when they lag. Returns how long it waited.
-  absl::Duration AwaitEvaluators(int64_t step, bool persist);
+  // trainer when they lag. False: one still does at the deadline.
+  bool AwaitEvaluators(int64_t step, bool persist, const Deadline& deadline = Deadline::Never());
 
   // For a save of the step that finds no room: leaves out a snapshot that waits only until something newer comes
   // (WhenLagging::kLatest) and that nobody else holds; if possible one whose place the step is to take, else the

@@ -1,35 +1,20 @@
 #include "snapshot/housekeeping/housekeeper.h"
 
 #include <algorithm>
-#include <map>
+#include <iterator>
 #include <system_error>
 #include <utility>
+#include <variant>
 
 #include "fmt/format.h"
+#include "snapshot/closed_error.h"
 #include "snapshot/guarded.h"
 #include "snapshot/resolved_future.h"
 #include "storage/io/exception_status.h"
+#include "storage/records/fact.h"
 
 namespace tidemark {
 namespace {
-
-// Errors that another try cannot mend.
-bool IsFinal(const absl::Status& s) { return IsNotFound(s) || IsInvalidArgument(s) || IsAlreadyExists(s); }
-
-// Errors of the disk or the store as a whole, which other reports would meet as well.
-bool IsCommon(const absl::Status& status) {
-  return absl::IsResourceExhausted(status) || absl::IsInternal(status) || absl::IsFailedPrecondition(status);
-}
-
-// Whether the report is not tried again after this error. kFailedPrecondition: the store was moved or replaced, or
-// another process holds it. That may last for ever, so a caller who waits is told. A report for which no caller waits
-// stays, since the store may be moved back.
-bool IsRefused(const Report& report, const absl::Status& status) {
-  return IsFinal(status) || (absl::IsFailedPrecondition(status) && report.recorded != nullptr);
-}
-
-// While this thread does what it does again after a failure: what that has warned of.
-thread_local RepeatedWarnings* repeated_warnings = nullptr;
 
 absl::Status OnOwnThreadError() {
   return absl::FailedPreconditionError("a callback on the housekeeping thread cannot wait for that thread");
@@ -37,21 +22,15 @@ absl::Status OnOwnThreadError() {
 
 }  // namespace
 
-bool IsRepeatedWarning(std::string_view line) {
-  return repeated_warnings != nullptr && !repeated_warnings->IsNew(line);
-}
-
-absl::Status ClosedError() { return absl::FailedPreconditionError("the checkpointer has been closed"); }
-
 Housekeeper::Housekeeper(HousekeeperHost host, HousekeeperOptions options)
     : host_(std::move(host)),
-      options_(std::move(options)),
+      poll_interval_(options.poll_interval),
       is_holder_(host_.store.is_holder()),
-      retention_(host_.files, host_.store, options_.retention,
-                 [this](std::string_view line) {
-                   if (retention_warnings_.IsNew(line)) host_.listeners.Warn(line);
-                 }),
-      metrics_file_(host_.files, options_.metrics_file, options_.metrics_file_interval) {}
+      warnings_(host_.listeners),
+      deletions_(host_, std::move(options.retention), pending_reports_, gate_, warnings_),
+      recorder_(host_, pending_reports_, warnings_, [this] { deletions_.SetDue(); }),
+      upkeep_(host_, warnings_),
+      metrics_file_(host_.files, std::move(options.metrics_file), options.metrics_file_interval) {}
 
 absl::StatusOr<std::unique_ptr<Housekeeper>> Housekeeper::Start(HousekeeperHost host, HousekeeperOptions options) {
   std::unique_ptr<Housekeeper> keeper(new Housekeeper(std::move(host), std::move(options)));
@@ -72,32 +51,31 @@ void Housekeeper::BeginSave(const std::shared_ptr<const PendingSave>& pending_sa
                             std::shared_ptr<const StepInfo> unsaved) {
   absl::MutexLock lock(&mutex_);
   if (unsaved == nullptr && !saving_) {
-    // What the process before this one had yet to delete, or now may be deleted: it may take the room that this save
-    // needs. Not before there is a save, for who only looks, or picks a step to go on from, lets nothing go; but where
-    // a person asks for a deletion, or a worker reports, the rules are looked at all the same.
-    saving_ = retention_due_ = wake_ = true;
+    // The first save applies the rules of retention: it may need the room of what the process before this one had yet
+    // to delete. A process that only reads or restores deletes nothing by the rules, unless a request or a report
+    // comes.
+    saving_ = wake_ = true;
+    deletions_.SetDue();
     has_work_.NotifyAll();
   }
   pending_reports_.BeginSave(pending_save, std::move(unsaved));
 }
 
 std::shared_ptr<const PendingSave> Housekeeper::PendingSaveOf(const StepInfo& committed) {
-  absl::MutexLock lock(&mutex_);
   return pending_reports_.AddCommitted(committed);
 }
 
 void Housekeeper::EndSave(SaveOutcome& outcome) {
-  std::list<Report> in_vain;
+  const std::list<Report> in_vain =
+      pending_reports_.EndSave(outcome.save, outcome.status, outcome.info.attempt, &outcome.notes);
+  if (outcome.persist) deletions_.SetDue();  // also after a failure, which may be for want of room
   {
     absl::MutexLock lock(&mutex_);
-    in_vain = pending_reports_.EndSave(outcome.save, outcome.status, outcome.info.attempt, &outcome.notes);
     save_ended_ = true;
-    // Also after a failure, which may be for want of room.
-    retention_due_ = retention_due_ || outcome.persist;
     has_work_.NotifyAll();
   }
   for (const Report& report : in_vain) {
-    storage::BestEffort([&] { GiveUp(report, NoStepFor(report.step, outcome.status)); });
+    storage::BestEffort([&] { recorder_.GiveUp(report, NoStepFor(report.step, outcome.status)); });
   }
 }
 
@@ -131,7 +109,6 @@ void Housekeeper::Evaluated(const PendingSave& save, Evaluation evaluation) {
   storage::BestEffort([&] {
     if (!skipped) return host_.statistics.AddBackground("evaluate", evaluation.took);
     host_.statistics.AddSkipped(fmt::format("evaluator {}: {}", evaluation.evaluator, ReasonClass(evaluation.reason)));
-    absl::MutexLock lock(&mutex_);
     pending_reports_.NoteOnSave(save.number(), fmt::format("{} skipped: {}", evaluation.evaluator, evaluation.reason));
   });
   try {
@@ -151,53 +128,63 @@ void Housekeeper::Evaluated(const PendingSave& save, Evaluation evaluation) {
   }
 }
 
-std::string Housekeeper::UnrecordedVerdict(const StepInfo& info) const {
+std::string Housekeeper::UnrecordedVerdict(const StepInfo& info) const { return pending_reports_.VerdictOn(info); }
+
+Housekeeper::RetentionPause::RetentionPause(Housekeeper& keeper) : keeper_(keeper) { keeper_.gate_.Pause(); }
+
+Housekeeper::RetentionPause::~RetentionPause() {
+  keeper_.gate_.Resume();
+  keeper_.Wake();
+}
+
+void Housekeeper::EndRetention() { gate_.End(); }
+
+void Housekeeper::Wake() {
   absl::MutexLock lock(&mutex_);
-  for (const std::list<Report>* reports : {&pending_reports_.ready(), &unrecorded_verdicts_}) {
-    for (const Report& report : *reports) {
-      if (std::string why = VerdictOn(info, report); !why.empty()) return why;
-    }
-  }
-  return "";
+  wake_ = true;
+  has_work_.NotifyAll();
 }
 
-void Housekeeper::NoteVerdicts(const std::list<Report>& unrecorded) {
-  std::list<Report> verdicts;
-  for (const Report& report : unrecorded) {
-    if (report.evaluation.unhealthy.empty()) continue;
-    verdicts.push_back(report);
-    verdicts.back().recorded = nullptr;
-  }
-  unrecorded_verdicts_.splice(unrecorded_verdicts_.end(), verdicts);
-}
-
-absl::Status Housekeeper::Ask(bool everything) {
+absl::Status Housekeeper::Ask(bool with_retention) {
   if (OnOwnThread()) return OnOwnThreadError();
   auto done = std::make_shared<Promise>();
   const Future future = done->future();
   {
     absl::MutexLock lock(&mutex_);
     if (stopping_) return ClosedError();
-    requests_.push_back({.everything = everything, .done = std::move(done)});
+    requests_.push_back({.with_retention = with_retention, .done = std::move(done)});
     has_work_.NotifyAll();
   }
   return future.Wait();
 }
 
-absl::Status Housekeeper::Flush() { return Ask(/*everything=*/false); }
+absl::Status Housekeeper::Flush() { return Ask(/*with_retention=*/false); }
 
-absl::Status Housekeeper::Tidy() { return Ask(/*everything=*/true); }
+absl::Status Housekeeper::Tidy() { return Ask(/*with_retention=*/true); }
 
 absl::StatusOr<std::vector<RetentionDecision>> Housekeeper::Plan() {
   // Called from RetentionOptions::keep, the plan would call that function again.
   if (OnOwnThread()) return OnOwnThreadError();
   absl::StatusOr<std::vector<RetentionDecision>> plan;
   const absl::Status status = Run([&](storage::Store&) {
-    plan = retention_.Plan(host_.claims, [this] { return Unjudged(); });
+    plan = deletions_.Plan();
     return plan.status();
   });
   if (!status.ok()) return status;
   return plan;
+}
+
+absl::Status Housekeeper::Delete(int64_t step, const std::string& reason) {
+  return Run([&](storage::Store&) { return deletions_.Delete(step, reason); });
+}
+
+absl::StatusOr<std::vector<int64_t>> Housekeeper::DiscardAfter(int64_t step, const std::string& reason,
+                                                               const std::function<void()>& before_files_go) {
+  std::vector<int64_t> deleted;
+  absl::Status status =
+      Run([&](storage::Store&) { return deletions_.DiscardAfter(step, reason, before_files_go, &deleted); });
+  if (!status.ok()) return status;
+  return deleted;
 }
 
 absl::Status Housekeeper::Run(std::function<absl::Status(storage::Store&)> task) {
@@ -224,38 +211,28 @@ absl::Status Housekeeper::Stop() {
 }
 
 bool Housekeeper::HasWork() const {
-  if (stopping_ || save_ended_ || wake_ || (retention_unfinished_ && pauses_ == 0 && !retention_ended_) ||
-      pending_reports_.has_ready() || !tasks_.empty())
+  if (stopping_ || save_ended_ || wake_ || deletions_.HasWork() || pending_reports_.has_ready() || !tasks_.empty())
     return true;
-  if (pauses_ > 0) {
-    // Who asks for everything waits until deletion may go on.
-    return std::any_of(requests_.begin(), requests_.end(), [](const Request& request) { return !request.everything; });
-  }
-  return !requests_.empty();
+  // A Tidy waits until no restore runs.
+  const bool paused = gate_.paused();
+  return std::any_of(requests_.begin(), requests_.end(),
+                     [&](const Request& request) { return !paused || !request.with_retention; });
 }
 
 void Housekeeper::NextRound(Round& round) {
   absl::MutexLock lock(&mutex_);
   const auto has_work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return HasWork(); };
-  const absl::Duration until_next = std::min(options_.poll_interval - since_poll_.elapsed(), metrics_file_.until_due());
+  const absl::Duration until_next = std::min(poll_interval_ - since_poll_.elapsed(), metrics_file_.until_due());
   has_work_.Await(&mutex_, has_work, Deadline::After(until_next));
   round.last = stopping_;
   round.save_ended = std::exchange(save_ended_, false);
   wake_ = false;
   round.tasks.swap(tasks_);
   round.requests.swap(requests_);
-  for (auto request = round.requests.begin(); request != round.requests.end();) {
-    const auto next = std::next(request);
-    const bool waits = request->everything && pauses_ > 0 && !round.last;
-    if (waits) requests_.splice(requests_.end(), round.requests, request);
-    request = next;
-  }
-  round.everything = std::any_of(round.requests.begin(), round.requests.end(),
-                                 [](const Request& request) { return request.everything; });
-  // The last of all, because it needs memory. Without it, verdicts stay where UnrecordedVerdict finds them: in the
-  // book.
-  if (!round.last) NoteVerdicts(pending_reports_.ready());
-  round.reports = pending_reports_.TakeReady();
+  if (gate_.paused() && !round.last) AskAgain(round.requests);
+  round.with_retention = std::any_of(round.requests.begin(), round.requests.end(),
+                                     [](const Request& request) { return request.with_retention; });
+  round.reports = pending_reports_.TakeReady(/*keep_verdicts=*/!round.last);  // the last of all: it needs memory
 }
 
 // A round that throws must not end the thread, and nothing may wait for that round for ever.
@@ -270,7 +247,7 @@ void Housekeeper::Loop() {
     }
     if (round.last) break;
   }
-  SettleTheRest();
+  lost_ = recorder_.RejectUnrecorded();
 }
 
 void Housekeeper::Fail(Round& round, const absl::Status& why) {
@@ -278,11 +255,9 @@ void Housekeeper::Fail(Round& round, const absl::Status& why) {
   constexpr absl::Duration kPause = absl::Milliseconds(100);
   for (const Task& task : round.tasks) task.done->Set(why);
   for (const Request& request : round.requests) request.done->Set(why);
-  for (Report& report : round.reports) report.last_try = why;
-  unrecorded_.splice(unrecorded_.end(), round.reports);
+  recorder_.KeepForNextTry(round.reports, why);
+  deletions_.SetDue();
   absl::MutexLock lock(&mutex_);
-  deleting_ = false;
-  retention_due_ = true;
   const auto stopping = [this]() ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return stopping_; };
   if (!round.last) has_work_.Await(&mutex_, stopping, Deadline::After(kPause));
 }
@@ -292,188 +267,57 @@ void Housekeeper::Do(Round& round) {
     const Task& task = round.tasks.front();
     task.done->Set(Guarded("a task of the housekeeping thread", [&] { return task.run(host_.store); }));
   }
-  absl::Status recorded = RecordReports(round.reports, round.last);
+  absl::Status recorded = recorder_.Record(round.reports, round.last);
   absl::Status carried_out;
-  if (!round.requests.empty() || round.last || more_requests_ || since_poll_.elapsed() >= options_.poll_interval) {
+  if (!round.requests.empty() || round.last || deletions_.more_requests() || since_poll_.elapsed() >= poll_interval_) {
     since_poll_ = Stopwatch();
     // A thousand ranks do not look every second.
-    const absl::Status collected = is_holder_ || !round.requests.empty() ? TakeInNews() : absl::OkStatus();
+    const absl::Status looked = is_holder_ || !round.requests.empty() ? TakeInNews() : absl::OkStatus();
     // The disk may have refused it only for a moment, or its entry may be there all the same.
-    if (round.last && !unrecorded_.empty()) recorded = RecordReports(round.reports, round.last);
-    recorded.Update(collected);
-    if (is_holder_) carried_out = CarryOutRequests();
+    if (round.last && recorder_.has_unrecorded()) recorded = recorder_.Record(round.reports, round.last);
+    recorded.Update(looked);
+    if (is_holder_) carried_out = deletions_.CarryOutRequests();
     // Its callers wait for reports only, and not for what may take long.
     std::erase_if(round.requests, [&](const Request& request) {
-      if (!request.everything) request.done->Set(recorded);
-      return !request.everything;
+      if (!request.with_retention) request.done->Set(recorded);
+      return !request.with_retention;
     });
-    if (is_holder_) KeepStore(round.last);
+    if (is_holder_) upkeep_.Run(round.last);
   }
-  bool retention = false;
-  bool paused = false;
-  {
+  absl::Status tidied = round.with_retention ? host_.store.CheckPlace() : absl::OkStatus();
+  tidied.Update(recorded);
+  tidied.Update(carried_out);
+  if (is_holder_) tidied.Update(deletions_.ApplyRules(/*at_once=*/round.with_retention));
+  if (round.with_retention && gate_.ended()) tidied.Update(ClosedError());
+  if (tidied.ok() && !round.last && deletions_.unfinished()) {
     absl::MutexLock lock(&mutex_);
-    paused = pauses_ > 0;
-    retention = is_holder_ && (round.everything || retention_due_) && !paused && !retention_ended_;
-    deleting_ = retention;
-    if (!paused) retention_due_ = false;
-  }
-  absl::Status everything = round.everything ? host_.store.CheckPlace() : absl::OkStatus();
-  everything.Update(recorded);
-  everything.Update(carried_out);
-  if (retention) everything.Update(ApplyRetention());
-  if (round.everything && RetentionHasEnded()) everything.Update(ClosedError());
-  if (everything.ok() && !round.last && (paused || retention_.unfinished() || more_requests_)) {
     AskAgain(round.requests);
   }
-  Note("the statistics' file cannot be written",
-       metrics_file_.Update(round.everything || round.save_ended || round.last, host_.statistics.changes(),
-                            [this] { return PrometheusText(host_.read_statistics()); }));
-  for (; !round.requests.empty(); round.requests.pop_front()) round.requests.front().done->Set(everything);
+  warnings_.Note(
+      "the statistics' file cannot be written",
+      metrics_file_.Update(round.with_retention || round.save_ended || round.last, host_.statistics.changes(),
+                           [this] { return PrometheusText(host_.read_statistics()); }));
+  for (; !round.requests.empty(); round.requests.pop_front()) round.requests.front().done->Set(tidied);
 }
 
-// What an earlier process left is removed once. Room for the next entries is made once in a poll interval: an append
-// that finds none takes longer, and fails on a full disk.
-void Housekeeper::KeepStore(bool last) {
-  if (!swept_) {
-    sweep_warnings_.Begin();
-    repeated_warnings = &sweep_warnings_;
-    const absl::Status swept = Guarded("the sweep", [&] { return host_.store.SweepUncommitted(); });
-    repeated_warnings = nullptr;
-    swept_ = swept.ok();
-    Note("files of unfinished saves cannot be removed", swept);
+absl::Status Housekeeper::TakeInNews() {
+  const absl::StatusOr<std::vector<storage::Fact>> news = host_.store.Look();
+  warnings_.Note("what other processes have recorded cannot be read", news.status());
+  if (!news.ok()) return news.status();
+  for (const storage::Fact& fact : *news) {
+    if (const auto* report = std::get_if<storage::EvaluationFact>(&fact)) recorder_.TakeIn(*report);
+    if (const auto* pin = std::get_if<storage::PinFact>(&fact); pin != nullptr && !pin->pinned) deletions_.SetDue();
   }
-  const absl::Status maintained = host_.store.Maintain();
-  // The next process may find a full disk. Then its deletions have what this one leaves.
-  if (!last) Note("the journal cannot be maintained", maintained);
+  return absl::OkStatus();
 }
 
-void Housekeeper::SettleTheRest() {
-  // The entry of one that failed may have reached the disk all the same. The next holder finds out.
-  if (!unrecorded_.empty()) {
-    const absl::Status& why = unrecorded_.front().last_try;
-    lost_ = why;  // where there is no memory for more
-    storage::BestEffort([&] {
-      lost_ = absl::Status(why.code(), fmt::format("{} evaluations could not be recorded, and may be lost: {}",
-                                                   unrecorded_.size(), std::string(why.message())));
-      host_.listeners.Warn(std::string(lost_.message()));
-    });
-  }
-  host_.statistics.AddRejected(unrecorded_.size());
-  for (; !unrecorded_.empty(); unrecorded_.pop_front()) {
-    const Report& report = unrecorded_.front();
-    if (report.recorded != nullptr) report.recorded->Set(report.last_try);
-  }
-  std::list<Report> held;
-  {
-    absl::MutexLock lock(&mutex_);
-    held = pending_reports_.TakeHeld();
-  }
-  for (const Report& report : held) storage::BestEffort([&] { GiveUp(report, ClosedError()); });
-}
-
-// Who asked for everything waits for the rounds in which retention goes on, or may go on again.
+// A Tidy waits until retention has nothing left to do.
 void Housekeeper::AskAgain(std::list<Request>& requests) {
-  absl::MutexLock lock(&mutex_);
   for (auto request = requests.begin(); request != requests.end();) {
     const auto next = std::next(request);
-    if (request->everything) requests_.splice(requests_.end(), requests, request);
+    if (request->with_retention) requests_.splice(requests_.end(), requests, request);
     request = next;
   }
-}
-
-absl::Status Housekeeper::Settle(std::list<Report>& together, const absl::Status& thrown, std::list<Report>& failed) {
-  absl::Status first;
-  while (!together.empty()) {
-    Report& report = together.front();
-    absl::Status status = thrown.ok() ? report.last_try : thrown;
-    if (status.ok()) {
-      // A try that failed may have reached the disk all the same, and this one had no news then.
-      if (report.tried && !report.told) Recorded(report.step, report.evaluation);
-      if (report.recorded != nullptr) report.recorded->Set(absl::OkStatus());
-      together.pop_front();
-    } else if (IsRefused(report, status)) {
-      if (!IsFinal(status)) first.Update(status);
-      storage::BestEffort([&] { GiveUp(report, std::move(status)); });
-      together.pop_front();
-    } else {
-      first.Update(status);
-      report.tried = true;
-      report.last_try = std::move(status);
-      failed.splice(failed.end(), together, together.begin());
-    }
-  }
-  return first;
-}
-
-absl::Status Housekeeper::RecordReports(std::list<Report>& fresh, bool last) {
-  for (const Report& report : fresh) storage::BestEffort([&] { WarnIfFailed(report); });
-  std::list<Report> reports;
-  reports.swap(unrecorded_);
-  reports.splice(reports.end(), fresh);
-  absl::Status first;
-  absl::Status common;
-  std::map<int64_t, absl::Status> stuck;  // by step, of which a later row must not overtake an earlier one
-  std::list<Report> of_stuck;
-  while (!reports.empty()) {
-    Report& report = reports.front();
-    const auto found = stuck.find(report.step);
-    const bool is_stuck = found != stuck.end();
-    // Once the disk refuses, the rest would hear the same from it, or be the first when it is tried again.
-    if (is_stuck || (!common.ok() && !last)) {
-      const absl::Status& why = is_stuck ? found->second : common;
-      if (IsRefused(report, why)) {
-        storage::BestEffort([&] { GiveUp(report, why); });
-        reports.pop_front();
-        continue;
-      }
-      report.last_try = why;
-      std::list<Report>& waiting = is_stuck ? of_stuck : unrecorded_;
-      waiting.splice(waiting.end(), reports, reports.begin());
-      continue;
-    }
-    const int64_t step = report.step;
-    std::list<Report> together;
-    together.splice(together.end(), reports, reports.begin(),
-                    std::next(reports.begin(), static_cast<std::ptrdiff_t>(TogetherWithFirst(reports))));
-    const absl::Status thrown = Guarded("the record of an evaluation", [&] { RecordOrReplace(together); });
-    const absl::Status status = Settle(together, thrown, of_stuck);
-    if (status.ok()) continue;
-    first.Update(status);
-    if (IsCommon(status)) common.Update(status);
-    try {
-      stuck.emplace(step, status);
-    } catch (...) {
-      // Without a note of the step, the later ones of it would overtake this one.
-      for (Report& later : reports) later.last_try = status;
-      of_stuck.splice(of_stuck.end(), reports);
-    }
-  }
-  unrecorded_.splice(unrecorded_.end(), of_stuck);
-  {
-    absl::MutexLock lock(&mutex_);
-    std::list<Report> before;
-    before.swap(unrecorded_verdicts_);
-    try {
-      NoteVerdicts(unrecorded_);
-    } catch (...) {
-      unrecorded_verdicts_.swap(before);  // among them are those that are left
-    }
-  }
-  Note("evaluations cannot be recorded", unrecorded_.empty() ? absl::OkStatus() : first);
-  return first;
-}
-
-void Housekeeper::Note(std::string_view kind, const absl::Status& status) {
-  if (status.ok()) {
-    if (const auto found = troubles_.find(kind); found != troubles_.end()) troubles_.erase(found);
-    return;
-  }
-  storage::BestEffort([&] {
-    if (!troubles_.insert(std::string(kind)).second) return;
-    host_.listeners.Warn(
-        fmt::format("{}, which is tried again until it works: {}", kind, std::string(status.message())));
-  });
 }
 
 }  // namespace tidemark

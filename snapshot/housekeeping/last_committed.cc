@@ -78,12 +78,14 @@ absl::Status LastCommitted::CheckFile(int64_t step, const storage::AttemptId& at
   return absl::DataLossError(fmt::format("step {} is {}: {}", step, StepStateName(info.state), info.reason));
 }
 
-void LastCommitted::Set(std::shared_ptr<const storage::ReusableShard> shard, uint64_t times_forgotten) {
+std::shared_ptr<const storage::ReusableShard> LastCommitted::Set(std::shared_ptr<const storage::ReusableShard> shard,
+                                                                 uint64_t times_forgotten) {
   absl::MutexLock lock(&mutex_);
-  if (times_forgotten_ != times_forgotten) return;
-  shard_ = std::move(shard);
+  if (times_forgotten_ != times_forgotten) return shard;
+  shard_.swap(shard);
   known_ = true;
   ++times_set_;
+  return shard;
 }
 
 uint64_t LastCommitted::times_forgotten() const {

@@ -32,8 +32,11 @@ class LastCommitted {
   std::shared_ptr<const storage::ReusableShard> Known() const;
 
   // What is set while Get looks at files is what counts then. Nothing is set where something has been forgotten since
-  // times_forgotten() gave that number: a save that had begun by then may have built upon it.
-  void Set(std::shared_ptr<const storage::ReusableShard> shard, uint64_t times_forgotten);
+  // times_forgotten() gave that number: a save that had begun by then may have built upon it. Returns the shard that
+  // was set before, or `shard` if it is not set. Destroying an index takes long, so the caller does it when nobody
+  // waits.
+  [[nodiscard]] std::shared_ptr<const storage::ReusableShard> Set(std::shared_ptr<const storage::ReusableShard> shard,
+                                                                  uint64_t times_forgotten);
   uint64_t times_forgotten() const;
 
   // Something that was committed turned out damaged, and how far the damage goes is not known; or it is not known

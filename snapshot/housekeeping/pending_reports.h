@@ -9,12 +9,13 @@
 #include <list>
 #include <map>
 #include <memory>
-#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "snapshot/pending_save.h"
 #include "tidemark/future.h"
 #include "tidemark/step_info.h"
@@ -35,15 +36,12 @@ struct Report {
   bool told = false;                         // whoever listens knows that it is recorded, whatever the last try said
 };
 
-// Why the report says that this step, in this attempt, is not to be trusted, "evaluator: reason"; empty: it does not.
-std::string VerdictOn(const StepInfo& info, const Report& report);
-
 // A row of a few hundred bytes in the place of one that cannot be recorded. What made the step unhealthy counts all the
 // same.
 Evaluation FailedRow(const Evaluation& evaluation, const absl::Status& why);
 
-// Thread-compatible. Reports are not bounded in number: each is a few hundred bytes, and none may be lost. They are in
-// lists, because moving them from one list to another needs no memory.
+// Thread-safe. Reports are not bounded in number: each is a few hundred bytes, and none may be lost. They are in lists,
+// because moving them from one list to another needs no memory.
 class PendingReports {
  public:
   // A save begins. `unsaved`: the record of a save that is only evaluated; else null. The save is known here until it
@@ -59,10 +57,13 @@ class PendingReports {
   // A step that is committed already, as if its save had just been settled.
   std::shared_ptr<const PendingSave> AddCommitted(const StepInfo& committed);
 
-  // The steps of which more will be said than is recorded: an evaluator has yet to give its row on a save, be it
-  // settled or not (it is committed before it is settled here), or a row of it waits for its save or has not been
-  // taken.
-  std::set<int64_t> AwaitingRows() const;
+  // Steps with an evaluation that is expected or was not taken yet, or with an unrecorded one that calls the step
+  // unhealthy. A save is committed before it is settled here, so it does not matter whether it is.
+  std::set<int64_t> Unjudged() const;
+
+  // Why a step, in this attempt, is not to be trusted, "evaluator: reason", in what can be recorded and is not yet, be
+  // it taken or not. Empty: nothing says so.
+  std::string VerdictOn(const StepInfo& info) const;
 
   // A note for the line of the save of this number, if it is in flight.
   void NoteOnSave(int64_t number, std::string note);
@@ -70,12 +71,16 @@ class PendingReports {
   // Of the save that it names, or of the newest of its step that is in flight.
   void Add(Report report);
 
-  // Those that can be recorded, in the order in which they came.
-  std::list<Report> TakeReady();
-  bool has_ready() const { return !ready_.empty(); }
-  const std::list<Report>& ready() const { return ready_; }
+  // Those that can be recorded, in the order in which they came. `keep_verdicts`: VerdictOn and Unjudged know their
+  // verdicts until SetUnrecorded. Throws std::bad_alloc, and then none is taken.
+  std::list<Report> TakeReady(bool keep_verdicts);
+  bool has_ready() const;
 
-  // Those that wait for a save.
+  // Replaces the verdicts of the reports that were taken by those of `unrecorded`. Throws std::bad_alloc without a
+  // change.
+  void SetUnrecorded(const std::list<Report>& unrecorded);
+
+  // Those that wait for a save, when no other will come.
   std::list<Report> TakeHeld();
 
  private:
@@ -88,14 +93,17 @@ class PendingReports {
     absl::Status status;  // when it is settled: why it failed, and
     std::string attempt;
   };
-  KnownSave* Find(int64_t number);
-  KnownSave* NewestInFlight(int64_t step);
-  KnownSave& Know(const std::shared_ptr<const PendingSave>& pending_save);
+  KnownSave* Find(int64_t number) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  KnownSave* NewestInFlight(int64_t step) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  KnownSave& Know(const std::shared_ptr<const PendingSave>& pending_save) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  std::map<int64_t, KnownSave> saves_;  // by number
-  std::set<int64_t> in_flight_;         // numbers of those that are not settled
-  size_t forget_at_ = 1;                // at this size, saves that are settled and have no pending save are forgotten
-  std::list<Report> ready_;
+  mutable absl::Mutex mutex_;
+  std::map<int64_t, KnownSave> saves_ ABSL_GUARDED_BY(mutex_);  // by number
+  std::set<int64_t> in_flight_ ABSL_GUARDED_BY(mutex_);         // numbers of those that are not settled
+  // At this size, saves that are settled and have no pending save are forgotten.
+  size_t forget_at_ ABSL_GUARDED_BY(mutex_) = 1;
+  std::list<Report> ready_ ABSL_GUARDED_BY(mutex_);
+  std::list<Report> verdicts_ ABSL_GUARDED_BY(mutex_);  // copies of those that were taken and may not be recorded
 };
 
 }  // namespace tidemark

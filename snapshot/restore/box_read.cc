@@ -6,11 +6,14 @@
 #include <cstring>
 #include <deque>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "fmt/format.h"
 #include "storage/bytes/ids.h"
 #include "storage/io/printable_text.h"
+#include "storage/shard/aligned_buffer.h"
 #include "storage/shard/name_table.h"
 
 namespace tidemark {
@@ -18,8 +21,8 @@ namespace {
 
 // One call of WindowedStep::Read fills about so many bytes of the destinations.
 constexpr uint64_t kReadBytesMax = 256 << 20;
-// It takes about so much memory for what is read first and then copied.
-constexpr uint64_t kScratchBytesMax = 64 << 20;
+// It takes about so much memory for what is read first and then copied, and as much for what is copied meanwhile.
+constexpr uint64_t kScratchBytesMax = 32 << 20;
 // A chunk with more pieces is read more than once.
 constexpr size_t kPiecesMax = 1 << 20;
 
@@ -41,12 +44,16 @@ std::string NameOf(const StepContents& step, const EntrySpec& spec) {
   return fmt::format("'{}' of step {}", storage::PrintableText(spec.name), step.info.step);
 }
 
-// Reads pieces, a chunk of them at a time, so that as a rule each chunk is read once.
+// Reads pieces, a chunk of them at a time, so that as a rule each chunk is read once. What has to be copied is copied
+// by a thread while the next pieces are read.
 class PieceReader {
  public:
   // `on_read` may be null.
   PieceReader(const WindowedStep& step, const std::function<void(uint64_t)>& on_read)
       : step_(step), on_read_(on_read) {}
+  ~PieceReader() { AwaitCopies(); }
+  PieceReader(const PieceReader&) = delete;
+  PieceReader& operator=(const PieceReader&) = delete;
 
   // Add the pieces of one part in ascending order. Then call EndChunk, because the next part may begin before the end
   // of this one.
@@ -75,12 +82,14 @@ class PieceReader {
       AddCopied();
     }
     pieces_.clear();
-    return bytes_ < kReadBytesMax && scratch_bytes_ < kScratchBytesMax ? absl::OkStatus() : Read();
+    return bytes_ < kReadBytesMax && scratch_bytes_ < kScratchBytesMax ? absl::OkStatus() : Read(/*is_last=*/false);
   }
 
   absl::Status Finish() {
     absl::Status status = EndChunk();
-    return status.ok() ? Read() : status;
+    if (status.ok()) status = Read(/*is_last=*/true);
+    AwaitCopies();
+    return status;
   }
 
  private:
@@ -88,6 +97,21 @@ class PieceReader {
     const std::byte* from = nullptr;
     std::byte* to = nullptr;
     uint64_t bytes = 0;
+  };
+  // Memory to which chunks are read, and what is copied from there.
+  struct Batch {
+    void Run() {
+      for (const Copy& copy : copies) std::memcpy(copy.to, copy.from, copy.bytes);
+      copies.clear();
+      used = 0;
+      if (held_bytes <= kScratchBytesMax) return;
+      memory.clear();
+      held_bytes = 0;
+    }
+    std::vector<storage::AlignedBuffer> memory;
+    size_t used = 0;          // so many of them
+    uint64_t held_bytes = 0;  // of all of them
+    std::vector<Copy> copies;
   };
 
   // If a chunk has only one piece, that is decoded to where it belongs.
@@ -107,26 +131,56 @@ class PieceReader {
   // copied from there.
   void AddCopied() {
     const uint64_t begin = pieces_.front().from;
-    std::vector<std::byte>& scratch = scratch_.emplace_back(pieces_.back().from + pieces_.back().bytes - begin);
-    scratch_bytes_ += scratch.size() + pieces_.size() * sizeof(Copy);
+    const std::span<std::byte> scratch = Scratch(pieces_.back().from + pieces_.back().bytes - begin);
+    scratch_bytes_ += storage::AlignUp(scratch.size()) + pieces_.size() * sizeof(Copy);
     windows_.push_back({.entry = entry_, .offset = begin, .destination = scratch});
     for (const Piece& piece : pieces_) {
-      copies_.push_back({scratch.data() + (piece.from - begin), piece.to, piece.bytes});
+      batch().copies.push_back({scratch.data() + (piece.from - begin), piece.to, piece.bytes});
     }
   }
 
-  absl::Status Read() {
+  // Memory of earlier reads is used again: a page that is touched for the first time costs more than the copy. It is
+  // aligned, so raw chunks are read to it directly.
+  std::span<std::byte> Scratch(size_t bytes) {
+    Batch& to = batch();
+    if (to.used == to.memory.size()) to.memory.emplace_back();
+    storage::AlignedBuffer& buffer = to.memory[to.used];
+    if (buffer.size() < bytes) {
+      to.held_bytes += storage::AlignUp(bytes) - buffer.size();
+      buffer = storage::AlignedBuffer(bytes);
+    }
+    ++to.used;
+    return buffer.span().first(bytes);
+  }
+
+  absl::Status Read(bool is_last) {
     if (windows_.empty()) return absl::OkStatus();
     if (absl::Status status = step_.Read(windows_); !status.ok()) return status;
-    for (const Copy& copy : copies_) std::memcpy(copy.to, copy.from, copy.bytes);
+    AwaitCopies();
+    StartCopies(is_last);
     windows_.clear();
-    copies_.clear();
-    scratch_.clear();
     scratch_bytes_ = 0;
     const uint64_t read = std::exchange(bytes_, 0);
     if (on_read_) on_read_(read);
     return absl::OkStatus();
   }
+
+  // Of the batch at hand; the next pieces go to the other one.
+  void StartCopies(bool is_last) {
+    Batch& read = batch();
+    current_ = 1 - current_;
+    if (read.copies.empty()) return;
+    if (is_last) return read.Run();
+    try {
+      copying_ = std::thread([&read] { read.Run(); });
+    } catch (const std::system_error&) {  // the system gives no thread
+      read.Run();
+    }
+  }
+  void AwaitCopies() {
+    if (copying_.joinable()) copying_.join();
+  }
+  Batch& batch() { return batches_[current_]; }
 
   const WindowedStep& step_;
   const std::function<void(uint64_t)>& on_read_;
@@ -136,8 +190,9 @@ class PieceReader {
   std::vector<Piece> pieces_;
   // What is read next.
   std::vector<StepReader::Window> windows_;
-  std::vector<Copy> copies_;
-  std::deque<std::vector<std::byte>> scratch_;
+  std::array<Batch, 2> batches_;
+  size_t current_ = 0;
+  std::thread copying_;  // of the other batch
   uint64_t bytes_ = 0;
   uint64_t scratch_bytes_ = 0;
 };
@@ -194,9 +249,9 @@ std::vector<EntryParts> JoinEntries(const StepContents& step) {
   std::vector<EntryParts> joined;
   storage::NameMap<size_t> by_name;
   for (size_t i = 0; i < step.entries.size(); ++i) {
-    const auto [place, is_new] = by_name.try_emplace(step.entries[i].spec.name, joined.size());
+    const auto [place, is_new] = by_name.Add(step.entries[i].spec.name, joined.size());
     if (is_new) joined.emplace_back();
-    AddPart(step, i, joined[place->second]);
+    AddPart(step, i, joined[*place]);
   }
   return joined;
 }

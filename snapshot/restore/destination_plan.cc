@@ -72,7 +72,9 @@ absl::Status Planner::Sweep() {
   const auto place = [&](size_t i) {
     return std::tuple(BeginOf(destinations_[i]), ~destinations_[i].memory.size(), i);
   };
-  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return place(a) < place(b); });
+  const auto comes_before = [&](size_t a, size_t b) { return place(a) < place(b); };
+  if (!std::is_sorted(order.begin(), order.end(), comes_before)) std::sort(order.begin(), order.end(), comes_before);
+  pieces_.reserve(order.size());
   uintptr_t covered_end = 0;
   for (size_t k = 0; k < order.size(); ++k) {
     const size_t i = order[k];

@@ -54,7 +54,7 @@ void FindSlips(const storage::ShardIndex& index, const State& state, const Resto
     for (const State::Entry& entry : state.entries()) {
       if (of_both || !GlobMatches(pattern, entry.spec.name)) continue;
       of_state = true;
-      of_both = saved.contains(entry.spec.name);
+      of_both = saved.Contains(entry.spec.name);
     }
     if (!of_state) {
       differences.push_back(fmt::format("pattern '{}' matches no entry of the state", pattern));
@@ -96,7 +96,7 @@ std::vector<EntrySpec> RenamedSpecs(const storage::ShardIndex& index, const Rest
   specs.reserve(index.entries.size());
   for (const storage::ShardEntry& entry : index.entries) {
     specs.push_back(entry.spec);
-    specs.back().name = Renamed(entry.spec.name, options.renames);
+    if (!options.renames.empty()) specs.back().name = Renamed(entry.spec.name, options.renames);
   }
   return specs;
 }
@@ -104,11 +104,12 @@ std::vector<EntrySpec> RenamedSpecs(const storage::ShardIndex& index, const Rest
 std::vector<bool> FindReplaced(const storage::ShardIndex& index, const std::vector<EntrySpec>& saved) {
   storage::NameSet renamed;
   for (size_t i = 0; i < saved.size(); ++i) {
-    if (saved[i].name != index.entries[i].spec.name) renamed.insert(saved[i].name);
+    if (saved[i].name != index.entries[i].spec.name) renamed.Add(saved[i].name);
   }
   std::vector<bool> replaced(saved.size(), false);
+  if (renamed.empty()) return replaced;
   for (size_t i = 0; i < saved.size(); ++i) {
-    replaced[i] = saved[i].name == index.entries[i].spec.name && renamed.contains(saved[i].name);
+    replaced[i] = saved[i].name == index.entries[i].spec.name && renamed.Contains(saved[i].name);
   }
   return replaced;
 }
@@ -130,24 +131,27 @@ absl::StatusOr<EntryMatch> MatchEntries(const storage::ShardIndex& index, const 
   bool is_precision = false;  // a difference is one of floating-point dtypes alone
   const std::vector<bool> replaced = FindReplaced(index, saved);
   storage::NameMap<size_t> by_name;
-  by_name.reserve(saved.size());
+  by_name.Reserve(saved.size());
   for (size_t i = 0; i < saved.size(); ++i) {
-    if (replaced[i] || by_name.emplace(saved[i].name, i).second) continue;
+    if (replaced[i]) continue;
+    const auto [first, is_new] = by_name.Add(saved[i].name, i);
+    if (is_new) continue;
     // Boxes of one tensor, in a snapshot: the state can take none of them.
-    if (index.entries[by_name[saved[i].name]].spec.name == index.entries[i].spec.name) continue;
+    if (index.entries[*first].spec.name == index.entries[i].spec.name) continue;
     differences.push_back(fmt::format("renamed twice: '{}' stands for '{}' and '{}'", saved[i].name,
-                                      index.entries[by_name[saved[i].name]].spec.name, index.entries[i].spec.name));
+                                      index.entries[*first].spec.name, index.entries[i].spec.name));
   }
   FindSlips(index, state, options, others, by_name, differences);
   std::vector<bool> used(saved.size(), false);
   const std::span<const State::Entry> entries = state.entries();
   constexpr size_t kNoSource = std::numeric_limits<size_t>::max();
   std::vector<size_t> source_of(entries.size(), kNoSource);  // of the first of a group of tied entries of the state
+  match.pairs.reserve(entries.size());
   for (size_t i = 0; i < entries.size(); ++i) {
     const State::Entry& entry = entries[i];
     if (!IsWanted(entry.spec.name, options)) continue;
-    const auto found = by_name.find(entry.spec.name);
-    if (found == by_name.end()) {
+    const size_t* const found = by_name.Find(entry.spec.name);
+    if (found == nullptr) {
       match.missing.push_back(entry.spec.name);
       if (!options.allow_missing) {
         differences.push_back(
@@ -155,7 +159,7 @@ absl::StatusOr<EntryMatch> MatchEntries(const storage::ShardIndex& index, const 
       }
       continue;
     }
-    const size_t source = found->second;
+    const size_t source = *found;
     used[source] = true;
     if (std::string difference = Difference(saved[source], entry.spec, others.reads_boxes); !difference.empty()) {
       differences.push_back(fmt::format("'{}': {}", entry.spec.name, difference));

@@ -13,14 +13,17 @@
 
 namespace tidemark {
 
-// The shard of the rank source.ranks->rank, held against what was recorded when the step was committed, as an attempt
-// that has no other. Errors: those of ReadShard; kDataLoss: another one lies in its place; kNotFound: the record has
-// none of that rank. Precondition: source.ranks is not null.
+// The shard of the rank source.ranks->rank as an attempt that has no other. Errors: those of ReadShard; kNotFound also
+// if the record has no attempt. Its header says that it is of this attempt and rank. It is not compared with the
+// commit, whose digest is that of all ranks' shards together. Precondition: source.ranks is not null, and the
+// rank is below the record's world size.
 absl::StatusOr<storage::Attempt> OpenOwnShard(const RestoreSource& source, const storage::StepRecord& record);
 
-// Whether the state has entries of the same names as the shard, and of each tensor the same boxes of the same shape. A
-// state that has more would take these from other ranks; one that has less was another rank's.
-bool HasJustTheseEntries(const State& state, const storage::ShardIndex& index);
+// Whether the state has entries of the same names as the shard, and as many elements of each tensor, of the same shape.
+// If the shard has every box of the state, too (SavedEntries::Check), then it has just what the state wants, in
+// whatever boxes it is stored. A state that wants more would take that from other ranks; one that wants less was
+// another rank's.
+bool HasAsMuch(const State& state, const storage::ShardIndex& index);
 
 }  // namespace tidemark
 

@@ -6,6 +6,7 @@
 #include <memory>
 #include <new>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -133,6 +134,8 @@ struct Reads {
 
 Reads SortPairs(const std::vector<EntryMatch::Pair>& pairs, State& state, const Companion* companion) {
   Reads reads{.state = &state, .companion = companion};
+  reads.tensors.reserve(pairs.size());
+  reads.placed.reserve(pairs.size());
   for (const EntryMatch::Pair& pair : pairs) {
     const State::Entry& entry = state.entries()[pair.entry];
     if (entry.spec.kind != EntryKind::kTensor) {
@@ -149,7 +152,12 @@ Reads SortPairs(const std::vector<EntryMatch::Pair>& pairs, State& state, const 
 RestoreResult PlanPlaced(const SavedEntries& saved, std::vector<Reads>& all) {
   std::vector<Destination> destinations;
   std::vector<Reads*> owners;
+  size_t count = 0;
+  for (const Reads& reads : all) count += reads.placed.size();
+  destinations.reserve(count);
+  owners.reserve(count);
   for (Reads& reads : all) {
+    reads.direct.reserve(reads.placed.size());
     for (const EntryMatch::Pair& pair : reads.placed) {
       const State::Entry& entry = reads.state->entries()[pair.entry];
       destinations.push_back(
@@ -267,17 +275,21 @@ absl::Status Prepare(SavedEntries& checkpoint, std::span<const std::shared_ptr<C
   const std::vector<EntrySpec> saved = RenamedSpecs(index, options);
   const std::vector<bool> replaced = FindReplaced(index, saved);
   // What nobody wants must not make the state prepare for it.
+  const bool is_all_wanted = options.only.empty() && options.renames.empty();
   std::vector<EntrySpec> wanted;
-  for (size_t i = 0; i < saved.size(); ++i) {
+  for (size_t i = 0; i < saved.size() && !is_all_wanted; ++i) {
     if (!replaced[i] && IsWanted(saved[i].name, options)) wanted.push_back(saved[i]);
   }
-  absl::Status prepared = Guarded("State::PrepareRestore", [&] { return state.PrepareRestore(wanted); });
+  const std::span<const EntrySpec> offered(is_all_wanted ? saved.data() : wanted.data(),
+                                           is_all_wanted ? saved.size() : wanted.size());
+  absl::Status prepared = Guarded("State::PrepareRestore", [&] { return state.PrepareRestore(offered); });
   if (!prepared.ok()) return prepared;
   absl::StatusOr<EntryMatch> match = MatchEntries(index, saved, state, options, others);
   if (!match.ok()) return match.status();
   plan.match = *std::move(match);
-  const storage::NameSet restored(others.restored.begin(), others.restored.end());
-  std::erase_if(plan.match.unexpected, [&](const std::string& name) { return restored.contains(name); });
+  storage::NameSet restored;
+  for (const std::string& name : others.restored) restored.Add(name);
+  std::erase_if(plan.match.unexpected, [&](const std::string& name) { return restored.Contains(name); });
   AddBoxes(state, plan.match, checkpoint);  // the last of all, for it changes the index
   return absl::OkStatus();
 }
@@ -362,7 +374,8 @@ void Abandon(State& state, const RestorePlan& plan, absl::Status& failure) {
   for (const CompanionRestore& restore : plan.companions) abandon(restore.companion->state());
 }
 
-// `own`: only if the state has just these entries; nullopt: it has not, or does not fit, and nothing was written.
+// `own`: only if the state wants just what this shard has; nullopt: it does not, or does not fit, and nothing was
+// written.
 std::optional<RestoreResult> RestoreEntries(SavedEntries& saved, const RestoreSource& source, State& state,
                                             const RestoreOptions& options, int64_t step,
                                             const storage::ShardIndex* own = nullptr) {
@@ -371,8 +384,12 @@ std::optional<RestoreResult> RestoreEntries(SavedEntries& saved, const RestoreSo
   // The save that reads it may be another checkpointer's.
   state.AwaitStaging();
   // Guarded: after an exception, too, the state must forget what was set aside.
-  absl::Status prepared = Guarded("restore", [&] { return Prepare(saved, source.companions, state, options, plan); });
-  const bool is_wanted = own == nullptr || (prepared.ok() && HasJustTheseEntries(state, *own));
+  bool is_wanted = true;
+  absl::Status prepared = Guarded("restore", [&] {
+    absl::Status status = Prepare(saved, source.companions, state, options, plan);
+    if (status.ok() && own != nullptr) is_wanted = HasAsMuch(state, *own) && CheckAreThere(saved, plan).status.ok();
+    return status;
+  });
   if (!prepared.ok() || !is_wanted) {
     Abandon(state, plan, prepared);
     if (own != nullptr) return std::nullopt;
@@ -394,11 +411,13 @@ std::optional<RestoreResult> RestoreEntries(SavedEntries& saved, const RestoreSo
   return result;
 }
 
-// nullopt: it is not enough, or the job has other ranks. Nothing was written then. A shard that cannot be read is
-// damage of the step, even if another rank has saved the same entries: its values need not be this rank's.
+// nullopt: it is not enough, or the job has another number of ranks, or only one: all shards are read then.
+// Nothing was written then. A shard that cannot be read is damage of the step, even if another rank has saved the same
+// entries: its values need not be this rank's.
 std::optional<RestoreResult> RestoreOwnShard(const RestoreSource& source, const storage::StepRecord& record,
                                              State& state, const RestoreOptions& options) {
-  if (source.ranks == nullptr || record.info.world_size != static_cast<uint32_t>(source.ranks->world_size)) {
+  if (source.ranks == nullptr || source.ranks->world_size == 1 ||
+      record.info.world_size != static_cast<uint32_t>(source.ranks->world_size)) {
     return std::nullopt;
   }
   absl::StatusOr<storage::Attempt> attempt = OpenOwnShard(source, record);
@@ -425,10 +444,9 @@ absl::StatusOr<storage::Attempt> OpenRecorded(const RestoreSource& source, const
   const storage::StepFolder folder{record.info.step, storage::AttemptId{*id}};
   absl::StatusOr<storage::Attempt> attempt = storage::ReadAttempt(source.files, source.layout, source.store, folder);
   if (!attempt.ok()) return attempt.status();
-  if (attempt->record.shards != record.shards) {
-    return absl::DataLossError(fmt::format("{}: its shards differ in size or digest from those that were committed",
-                                           source.layout.attempt(folder.step, folder.attempt)));
-  }
+  absl::Status status =
+      storage::CheckShards(attempt->record, record, source.layout.attempt(folder.step, folder.attempt));
+  if (!status.ok()) return status;
   return attempt;
 }
 

@@ -1,4 +1,4 @@
-// AsyncCheckpointer::Resume: the step at which a training goes on.
+// AsyncCheckpointer::Resume: the step at which a training goes on, and memory for its first save.
 
 #include <cstdint>
 #include <limits>
@@ -8,6 +8,7 @@
 #include "fmt/format.h"
 #include "snapshot/checkpointer_impl.h"
 #include "snapshot/guarded.h"
+#include "storage/io/exception_status.h"
 #include "tidemark/async_checkpointer.h"
 
 namespace tidemark {
@@ -36,10 +37,25 @@ absl::StatusOr<std::string> TraceOfEarlierRun(const storage::StepCatalog& catalo
 
 }  // namespace
 
+void AsyncCheckpointer::Impl::PrepareInBackground(State& state, bool is_restored) {
+  WaitUntilTensorsAreRead();
+  const std::shared_ptr<PartOfState> part = PartToStage(state);
+  State& staged = part == nullptr ? state : *part;
+  if (!is_restored) {
+    // What is wrong with the state is the business of the save.
+    state.AwaitStaging();
+    if (!Guarded("State::Refresh", [&] { return staged.Refresh(); }).ok()) return;
+  } else if (part != nullptr) {
+    part->Look();
+  }
+  stager.PrepareInBackground(staged);
+}
+
 absl::StatusOr<int64_t> AsyncCheckpointer::Resume(State& state, const RestoreOptions& options) {
   return Guarded("Resume", [&]() -> absl::StatusOr<int64_t> {
     const absl::StatusOr<RestoreReport> report = RestoreLatest(state, options);
     if (report.ok()) {
+      storage::BestEffort([&] { impl_->PrepareInBackground(state, /*is_restored=*/true); });
       if (report->step < std::numeric_limits<int64_t>::max()) return report->step + 1;
       return absl::OutOfRangeError(
           fmt::format("step {} was restored, but it is the highest possible step", report->step));
@@ -56,6 +72,7 @@ absl::StatusOr<int64_t> AsyncCheckpointer::Resume(State& state, const RestoreOpt
     absl::Status fresh = impl_->store->is_holder() ? check_is_fresh() : absl::OkStatus();
     if (impl_->exchange != nullptr) fresh = impl_->exchange->FromRank0("Resume", fresh, "").status();
     if (!fresh.ok()) return fresh;
+    storage::BestEffort([&] { impl_->PrepareInBackground(state, /*is_restored=*/false); });
     return 0;
   });
 }

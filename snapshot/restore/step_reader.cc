@@ -39,10 +39,10 @@ absl::Status CheckDisjoint(std::span<const StepReader::Window> windows) {
 const EntryParts* StepReader::Impl::Find(std::string_view name) const {
   std::call_once(found_, [this] {
     if (parts_.empty()) parts_ = JoinEntries(step->contents);
-    for (size_t i = 0; i < parts_.size(); ++i) by_name_.emplace(parts_[i].spec.name, i);
+    for (size_t i = 0; i < parts_.size(); ++i) by_name_.Add(parts_[i].spec.name, i);
   });
-  const auto place = by_name_.find(name);
-  return place == by_name_.end() ? nullptr : &parts_[place->second];
+  const size_t* const place = by_name_.Find(name);
+  return place == nullptr ? nullptr : &parts_[*place];
 }
 
 void StepReader::Impl::Join() {

@@ -15,8 +15,8 @@
 #include "snapshot/stopwatch.h"
 #include "storage/io/link_free_path.h"
 #include "storage/retention/retention_plan.h"
-#include "storage/shard/shard_verify.h"
 #include "storage/store/attempt_reader.h"
+#include "storage/store/attempt_verify.h"
 #include "storage/store/store_identity.h"
 
 namespace tidemark {
@@ -252,14 +252,14 @@ absl::StatusOr<VerifyReport> StoreReader::Verify(int64_t step, const VerifyOptio
     absl::StatusOr<storage::StepRecord> found = impl_->FindSaved(step);
     if (!found.ok()) return found.status();
     const storage::StepRecord& record = *found;
-    const auto id = storage::FromHex(record.info.attempt);
-    if (!id) return absl::NotFoundError(fmt::format("step {} has no files: {}", step, record.info.reason));
-    VerifyProgress done;
-    for (const storage::RecordedShard& shard : record.shards) {
-      done.bytes_total += static_cast<uint64_t>(static_cast<double>(shard.file_bytes) * options.share);
+    if (!storage::FromHex(record.info.attempt)) {
+      return absl::NotFoundError(fmt::format("step {} has no files: {}", step, record.info.reason));
     }
+    const uint64_t stored = record.info.stored_bytes;
+    VerifyProgress done{.bytes_total = options.share == 1
+                                           ? stored
+                                           : static_cast<uint64_t>(static_cast<double>(stored) * options.share)};
     VerifyCallbacks callbacks(options);
-    const auto cancelled = [&] { return callbacks.Cancelled(); };
     std::optional<Stopwatch> reported;
     const auto advance = [&](uint64_t bytes) {
       done.bytes_done += bytes;
@@ -268,34 +268,19 @@ absl::StatusOr<VerifyReport> StoreReader::Verify(int64_t step, const VerifyOptio
       reported.emplace();
       callbacks.Progress(done);
     };
-    VerifyReport report;
-    for (const storage::RecordedShard& recorded : record.shards) {
-      const storage::ShardIdentity identity{.store = impl_->store,
-                                            .step = step,
-                                            .attempt = storage::AttemptId{*id},
-                                            .sequence = record.info.sequence,
-                                            .rank = recorded.rank,
-                                            .world_size = record.info.world_size};
-      const std::string path = impl_->layout.shard(step, identity.attempt, recorded.rank, record.info.world_size);
-      absl::StatusOr<storage::ShardVerification> shard =
-          storage::VerifyShard(impl_->files, path, impl_->layout.steps(), &identity, impl_->read, advance,
-                               {.share = options.share, .seed = options.seed}, cancelled);
-      if (absl::Status thrown = callbacks.thrown(); !thrown.ok()) return thrown;
-      if (!shard.ok()) return shard.status();
-      report.bytes_read += shard->bytes_read;
-      report.chunks += shard->chunks;
-      report.chunks_total += shard->chunks_total;
-      for (storage::ShardDamage& damage : shard->damage) {
-        report.damage.push_back(
-            {.path = std::move(damage.path), .what = std::move(damage.what), .entries = std::move(damage.entries)});
-      }
-    }
-    // Sound in itself, and yet not what was committed: a shard that was put in its place.
-    if (report.damage.empty()) {
-      if (absl::StatusOr<storage::Attempt> attempt = impl_->OpenStep(step); !attempt.ok()) {
-        report.damage.push_back({.path = impl_->layout.attempt(step, storage::AttemptId{*id}),
-                                 .what = std::string(attempt.status().message())});
-      }
+    absl::StatusOr<storage::AttemptVerification> attempt =
+        storage::VerifyAttempt(impl_->files, impl_->layout, impl_->store, record,
+                               {.read = impl_->read,
+                                .sample = {.share = options.share, .seed = options.seed},
+                                .progress = advance,
+                                .cancelled = [&] { return callbacks.Cancelled(); }});
+    if (absl::Status thrown = callbacks.thrown(); !thrown.ok()) return thrown;
+    if (!attempt.ok()) return attempt.status();
+    VerifyReport report{
+        .bytes_read = attempt->bytes_read, .chunks = attempt->chunks, .chunks_total = attempt->chunks_total};
+    for (storage::ShardDamage& damage : attempt->damage) {
+      report.damage.push_back(
+          {.path = std::move(damage.path), .what = std::move(damage.what), .entries = std::move(damage.entries)});
     }
     callbacks.Progress(done);
     if (absl::Status thrown = callbacks.thrown(); !thrown.ok()) return thrown;

@@ -41,13 +41,13 @@ struct StoreReader::Impl {
   struct Records {
     // What a record says of the files that the step needs.
     struct Files {
-      std::vector<storage::RecordedShard> shards;
+      storage::ShardsDigest shards;
       std::vector<storage::FileReference> references;
     };
 
     void Add(storage::StepRecord record) {
       steps.push_back(std::move(record.info));
-      files.push_back({std::move(record.shards), std::move(record.references)});
+      files.push_back({record.shards, std::move(record.references)});
     }
 
     // Where the step is; nullopt: it is not.

@@ -30,8 +30,8 @@ uint64_t AlignmentOf(uint64_t bytes) {
 }  // namespace
 
 OwnedSnapshot::OwnedSnapshot(Contents contents) : contents_(std::move(contents)) {
-  by_name_.reserve(contents_.entries.size());
-  for (size_t i = 0; i < contents_.entries.size(); ++i) by_name_.emplace(contents_.entries[i].name, i);
+  by_name_.Reserve(contents_.entries.size());
+  for (size_t i = 0; i < contents_.entries.size(); ++i) by_name_.Add(contents_.entries[i].name, i);
 }
 
 absl::StatusOr<std::shared_ptr<OwnedSnapshot>> OwnedSnapshot::Create(Contents contents) {
@@ -70,8 +70,8 @@ absl::StatusOr<std::shared_ptr<OwnedSnapshot>> OwnedSnapshot::Create(Contents co
 }
 
 std::optional<size_t> OwnedSnapshot::Find(std::string_view name) const {
-  const auto found = by_name_.find(name);
-  return found == by_name_.end() ? std::nullopt : std::optional<size_t>(found->second);
+  const size_t* const found = by_name_.Find(name);
+  return found == nullptr ? std::nullopt : std::optional<size_t>(*found);
 }
 
 }  // namespace tidemark

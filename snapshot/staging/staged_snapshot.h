@@ -83,6 +83,8 @@ class StagedSnapshot final : public Snapshot {
   const SavePhases& phases() const { return phases_; }
   // When it was given to its consumers.
   SavePhases::Time published() const { return published_; }
+  // Until when the save compresses everything (Compression::kAuto).
+  SavePhases::Time compress_all_until() const { return compress_all_until_; }
   // How long ago the trainer went on.
   absl::Duration behind() const { return std::max(absl::ZeroDuration(), since_created_.elapsed() - held_.copy); }
 
@@ -106,6 +108,7 @@ class StagedSnapshot final : public Snapshot {
     written_elsewhere_ = std::move(written_elsewhere);
   }
   void set_published(SavePhases::Time time) { published_ = time; }
+  void set_compress_all_until(SavePhases::Time time) { compress_all_until_ = time; }
   // So many bytes of tensors have been copied since `begin`. Before progress() ends.
   void NoteCopied(std::string_view lane, SavePhases::Time begin, uint64_t bytes) {
     phases_.Add("copy", lane, begin, SavePhases::Now(), bytes);
@@ -141,6 +144,7 @@ class StagedSnapshot final : public Snapshot {
   HeldTimes held_;
   SavePhases phases_;
   SavePhases::Time published_;
+  SavePhases::Time compress_all_until_;
   std::string staging_;
   storage::Digest128 structure_;
   std::vector<bool> written_elsewhere_;

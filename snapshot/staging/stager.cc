@@ -100,11 +100,19 @@ std::function<void(std::string_view)> WarnOfShortage(WhenFull when_full, std::fu
   };
 }
 
+// Memory that the driver of the state's device gives; null data: there is no such device.
+absl::StatusOr<StagingMemory> PinnedMemory(State& state, size_t bytes) {
+  auto pinned = Guarded("State::AllocateStaging", [&] { return state.AllocateStaging(bytes); });
+  if (!pinned.ok()) return pinned.status();
+  return StagingMemory{.data = *std::move(pinned), .kind = "pinned"};
+}
+
 }  // namespace
 
 Stager::Stager(const CheckpointerOptions& options, std::function<AvailableMemory()> available,
                std::function<void(std::string_view)> warn)
     : when_full_(options.when_full),
+      budget_is_automatic_(options.staging_bytes_max == 0),
       arena_(StagingArena::Create(options.staging_bytes_max, std::move(available),
                                   WarnOfShortage(options.when_full, std::move(warn)))),
       pool_(CopyThreads()) {}
@@ -124,15 +132,13 @@ std::shared_ptr<const StagingPlan> Stager::PlanFor(const State& state) {
 
 StagingArena::MemorySource Stager::SourceFor(State& state) {
   return [this, &state](size_t bytes) -> absl::StatusOr<StagingMemory> {
-    auto pinned = Guarded("State::AllocateStaging", [&] { return state.AllocateStaging(bytes); });
-    if (!pinned.ok()) return pinned.status();
-    if (*pinned != nullptr) return StagingMemory{.data = *std::move(pinned), .kind = "pinned"};
-    return MapStagingMemory(bytes, pool_);
+    absl::StatusOr<StagingMemory> memory = PinnedMemory(state, bytes);
+    return !memory.ok() || memory->data != nullptr ? memory : MapStagingMemory(bytes, pool_);
   };
 }
 
 absl::StatusOr<std::unique_ptr<StagingArena::Block>> Stager::RoomFor(int64_t step, State& state, uint64_t bytes,
-                                                                     const Deadline& deadline,
+                                                                     const SaveRequest& request,
                                                                      const Deadline* last_chance) {
   const StagingArena::MemorySource source = SourceFor(state);
   for (;;) {
@@ -147,8 +153,14 @@ absl::StatusOr<std::unique_ptr<StagingArena::Block>> Stager::RoomFor(int64_t ste
       if (!arena_->AwaitChange(seen, *last_chance)) return block;
     } else {
       if (when_full_ != WhenFull::kBlock) return block;
+      const WaitEnd end = AwaitUnlessCancelled(request.cancelled, request.deadline,
+                                               [&](const Deadline& until) { return arena_->AwaitChange(seen, until); });
       // Either there is room now, or somebody may have become the last to hold a snapshot.
-      if (arena_->AwaitChange(seen, deadline)) continue;
+      if (end == WaitEnd::kDone) continue;
+      if (end == WaitEnd::kCancelled) {
+        return absl::CancelledError(
+            fmt::format("step {} was not saved: the wait for staging memory was cancelled", step));
+      }
       return absl::DeadlineExceededError(fmt::format(
           "step {} was not saved: there was no room in the staging memory in time (CheckpointerOptions::save_timeout)",
           step));
@@ -160,8 +172,32 @@ absl::Status Stager::Prepare(State& state) {
   if (absl::Status status = Refresh(state); !status.ok()) return status;
   // A refusal is the business of the save that needs the memory, and so is it to make room.
   const uint64_t bytes = PlanFor(state)->PlaceSizedValues(state.entries()).total_bytes;
+  FinishTouching(bytes);
   arena_->Acquire(bytes, WhenFull::kSkip, SourceFor(state)).IgnoreError();
   return absl::OkStatus();
+}
+
+void Stager::PrepareInBackground(State& state) {
+  const StagingPlan::SizedPlaces sized = PlanFor(state)->PlaceSizedValues(state.entries());
+  FinishTouching(sized.total_bytes);
+  // Values such as strings may be longer at the first save. An explicit budget may have no room for that.
+  const uint64_t bytes = sized.total_bytes + (budget_is_automatic_ ? sized.value_bytes : 0);
+  const auto untouched = [&](size_t rounded) -> absl::StatusOr<StagingMemory> {
+    absl::StatusOr<StagingMemory> memory = PinnedMemory(state, rounded);
+    if (!memory.ok() || memory->data != nullptr) return memory;
+    memory = MapUntouchedMemory(rounded);
+    if (memory.ok()) toucher_ = std::make_unique<PageToucher>(memory->data, rounded);
+    return memory;
+  };
+  arena_->Acquire(bytes, WhenFull::kSkip, untouched).IgnoreError();
+  if (toucher_ != nullptr) toucher_->Begin();
+}
+
+void Stager::FinishTouching(uint64_t bytes) {
+  if (toucher_ == nullptr) return;
+  const bool is_touched = StagingArena::Fits(toucher_->bytes(), RoundUpToPages(bytes)) && toucher_->Finish(pool_).ok();
+  toucher_.reset();
+  if (!is_touched) arena_->DropIdle();
 }
 
 absl::StatusOr<std::unique_ptr<StagedSnapshot>> Stager::Begin(int64_t step, State& state, const SaveRequest& request,
@@ -173,7 +209,8 @@ absl::StatusOr<std::unique_ptr<StagedSnapshot>> Stager::Begin(int64_t step, Stat
   StagingPlan::SizedPlaces sized = plan->PlaceSizedValues(state.entries());
   const uint64_t early_bytes = plan->early_bytes() + sized.value_bytes;
   const SavePhases::Time refreshed = SavePhases::Now();
-  auto block = RoomFor(step, state, sized.total_bytes, request.deadline, last_chance);
+  FinishTouching(sized.total_bytes);
+  auto block = RoomFor(step, state, sized.total_bytes, request, last_chance);
   const SavePhases::Time got_room = SavePhases::Now();
   if (phases != nullptr) {
     phases->Add("refresh", kTrainerLane, begin, refreshed);

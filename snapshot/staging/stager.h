@@ -69,21 +69,30 @@ class Stager {
 
   // Takes and gives back the memory that a snapshot of the state needs.
   absl::Status Prepare(State& state);
+  // The same for the entries as they are, and a little more; a thread touches it until the next Begin or Prepare, which
+  // touches the rest. Page-locked memory, of a device's driver, is there when this returns. Where there is no memory it
+  // does nothing.
+  void PrepareInBackground(State& state);
 
   const StagingArena& arena() const { return *arena_; }
 
  private:
   std::shared_ptr<const StagingPlan> PlanFor(const State& state);
   StagingArena::MemorySource SourceFor(State& state);
+  // Ends what PrepareInBackground has begun: for `bytes` that fit in that memory by touching the rest, else by giving
+  // it back.
+  void FinishTouching(uint64_t bytes);
   // Waits as Begin does.
   absl::StatusOr<std::unique_ptr<StagingArena::Block>> RoomFor(int64_t step, State& state, uint64_t bytes,
-                                                               const Deadline& deadline, const Deadline* last_chance);
+                                                               const SaveRequest& request, const Deadline* last_chance);
 
   const WhenFull when_full_;
+  const bool budget_is_automatic_;
   const std::shared_ptr<StagingArena> arena_;
   std::function<bool(int64_t step)> make_room_;     // null: nobody can
   std::function<bool()> only_evaluators_are_left_;  // null: nobody knows
   CopyPool pool_;
+  std::unique_ptr<PageToucher> toucher_;  // of memory that is idle in the arena; null: all of that is touched
   std::vector<std::shared_ptr<const StagingPlan>> plans_;  // the last few used, newest last
 };
 

@@ -45,13 +45,16 @@ void StagingArena::AddSnapshots(uint64_t snapshots) {
 
 bool StagingArena::HasRoom(size_t bytes) const { return in_use_ + bytes <= bytes_max_; }
 
+bool StagingArena::Fits(size_t idle_bytes, size_t bytes) {
+  return idle_bytes >= bytes && idle_bytes - bytes <= bytes / kSpareShare;
+}
+
 // The smallest idle mapping that fits, or a null one that the caller must fill; idle ones that do not fit go if the
-// budget needs it. A mapping that is much too large does not fit: another state may need it.
+// budget needs it.
 StagingArena::Mapping StagingArena::Take(size_t bytes) {
   auto found = idle_.end();
   for (auto idle = idle_.begin(); idle != idle_.end(); ++idle) {
-    const bool spares = idle->bytes > bytes && idle->bytes - bytes <= bytes / kSpareShare && HasRoom(idle->bytes);
-    const bool fits = idle->bytes == bytes || spares;
+    const bool fits = Fits(idle->bytes, bytes) && (idle->bytes == bytes || HasRoom(idle->bytes));
     if (fits && (found == idle_.end() || idle->bytes < found->bytes)) found = idle;
   }
   if (found != idle_.end()) {

@@ -72,6 +72,13 @@ class StagingArena : public std::enable_shared_from_this<StagingArena> {
   // budget. Memory that the system cannot give is an error here, too.
   absl::StatusOr<std::unique_ptr<Block>> AcquireBeyondBudget(uint64_t bytes, const MemorySource& source);
 
+  // Whether an idle block of that size is used for a snapshot: one that is much too large is not, since another state
+  // may need it. Both are results of RoundUpToPages.
+  static bool Fits(size_t idle_bytes, size_t bytes);
+
+  // Gives back the memory that no snapshot uses. False: there is none.
+  bool DropIdle();
+
   // For those who can do something about a lack of room: AwaitChange blocks until memory has come back, or one of a
   // snapshot's holders has let go of it (NoteReleased), since changes() was `seen`. False: not by the deadline.
   uint64_t changes() const;
@@ -92,8 +99,6 @@ class StagingArena : public std::enable_shared_from_this<StagingArena> {
   absl::StatusOr<StagingMemory> GetMemory(size_t bytes, const MemorySource& source);
   absl::StatusOr<std::unique_ptr<Block>> AcquireNow(size_t rounded, WhenFull when_full, const MemorySource& source);
   absl::Status CheckAvailable(size_t bytes) const;
-  // Gives back memory that no snapshot uses. False: there is none.
-  bool DropIdle();
   // Whether a state of this size, for which the system lacks memory, fits once earlier snapshots have been written.
   // Warns once.
   bool MayComeBack(size_t bytes);

@@ -3,10 +3,11 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
+#include <system_error>
+#include <utility>
 
 #include "fmt/format.h"
 
@@ -57,23 +58,52 @@ size_t RoundUpToPages(size_t bytes) {
   return std::max<size_t>(unit, (bytes + unit - 1) / unit * unit);
 }
 
-absl::StatusOr<StagingMemory> MapStagingMemory(size_t bytes, CopyPool& pool) {
+absl::StatusOr<StagingMemory> MapUntouchedMemory(size_t bytes) {
   std::byte* const mapped = Map(bytes);
   if (mapped == nullptr) return NoMemory(bytes, errno);
   StagingMemory memory{.data = {mapped, [bytes](std::byte* data) { munmap(data, bytes); }}, .kind = "locked"};
-  std::atomic<int> error = 0;
-  pool.Run((bytes + kTouchBytes - 1) / kTouchBytes, [&](size_t i) {
-    const size_t begin = i * kTouchBytes;
-    if (error != 0) return;
-    if (const int failed = Touch(mapped + begin, std::min(kTouchBytes, bytes - begin)); failed != 0) error = failed;
-  });
-  if (error != 0) return NoMemory(bytes, error);
   // Locked pages are never swapped out under a copy. RLIMIT_MEMLOCK is often 8 MiB; unlocked memory is only slower when
-  // the system is short.
-  if (mlock(mapped, bytes) != 0) {
+  // the system is short. Each page is locked once it is touched.
+  if (mlock2(mapped, bytes, MLOCK_ONFAULT) != 0) {
     memory.kind = fmt::format("not locked: {} bytes: {} (ulimit -l)", bytes, strerrordesc_np(errno));
   }
   return memory;
+}
+
+absl::StatusOr<StagingMemory> MapStagingMemory(size_t bytes, CopyPool& pool) {
+  absl::StatusOr<StagingMemory> memory = MapUntouchedMemory(bytes);
+  if (!memory.ok()) return memory;
+  if (absl::Status touched = PageToucher(memory->data, bytes).Finish(pool); !touched.ok()) return touched;
+  return memory;
+}
+
+PageToucher::PageToucher(std::shared_ptr<std::byte> data, size_t bytes) : data_(std::move(data)), bytes_(bytes) {}
+
+PageToucher::~PageToucher() {
+  next_ = bytes_;
+  if (thread_.joinable()) thread_.join();
+}
+
+void PageToucher::TouchPieces() {
+  while (error_ == 0) {
+    const size_t begin = next_.fetch_add(kTouchBytes);
+    if (begin >= bytes_) return;
+    const int error = Touch(data_.get() + begin, std::min(kTouchBytes, bytes_ - begin));
+    if (error != 0) error_ = error;
+  }
+}
+
+void PageToucher::Begin() {
+  try {
+    thread_ = std::thread([this] { TouchPieces(); });
+  } catch (const std::system_error&) {
+  }
+}
+
+absl::Status PageToucher::Finish(CopyPool& pool) {
+  pool.Run(static_cast<size_t>(pool.threads()), [this](size_t) { TouchPieces(); });
+  if (thread_.joinable()) thread_.join();
+  return error_ == 0 ? absl::OkStatus() : NoMemory(bytes_, error_);
 }
 
 }  // namespace tidemark

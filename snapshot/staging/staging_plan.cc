@@ -57,10 +57,10 @@ std::vector<size_t> StagingOrder(std::span<const State::Entry> entries) {
 StagingPlan::StagingPlan(const State& state) : structure_version_(state.structure_version()) {
   const std::span<const State::Entry> entries = state.entries();
   specs_.reserve(entries.size());
-  by_name_.reserve(entries.size());
+  by_name_.Reserve(entries.size());
   for (size_t i = 0; i < entries.size(); ++i) {
     specs_.push_back(entries[i].spec);
-    by_name_.emplace(specs_.back().name, i);
+    by_name_.Add(specs_.back().name, i);
   }
   placements_.resize(entries.size());
   for (const size_t i : StagingOrder(entries)) {
@@ -135,8 +135,8 @@ std::vector<uint64_t> StagingPlan::RunBegins() const {
 }
 
 int64_t StagingPlan::Find(std::string_view name) const {
-  const auto found = by_name_.find(name);
-  return found == by_name_.end() ? -1 : static_cast<int64_t>(found->second);
+  const size_t* const found = by_name_.Find(name);
+  return found == nullptr ? -1 : static_cast<int64_t>(*found);
 }
 
 }  // namespace tidemark

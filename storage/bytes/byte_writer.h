@@ -28,7 +28,10 @@ class ByteWriter {
     out_.append(bytes, sizeof(T));
   }
   void PutDouble(double value) { Put<uint64_t>(std::bit_cast<uint64_t>(value)); }
-  void PutBytes16(const std::array<uint8_t, 16>& bytes) { out_.append(bytes.begin(), bytes.end()); }
+  // By a pointer to char: of other iterators std::string makes another string first.
+  void PutBytes16(const std::array<uint8_t, 16>& bytes) {
+    out_.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  }
   // The bytes alone, without a length.
   void PutText(std::string_view text) { out_.append(text); }
   // Precondition: `size` >= size().

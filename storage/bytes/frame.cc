@@ -44,9 +44,9 @@ absl::StatusOr<std::string_view> CheckFrame(std::string_view what, const FrameKi
   return checked;
 }
 
-void SkipFrame(ByteReader& reader) {
+uint16_t SkipFrame(ByteReader& reader) {
   reader.GetText(kFrameMagicBytes, "magic");
-  reader.Get<uint16_t>("version");
+  return reader.Get<uint16_t>("version");
 }
 
 }  // namespace tidemark::storage

@@ -30,7 +30,7 @@ void EndFrame(ByteWriter& writer);
 // - kDataLoss: shorter than a frame, not of this kind, or not as it was written.
 // - kUnimplemented: of a newer version.
 absl::StatusOr<std::string_view> CheckFrame(std::string_view what, const FrameKind& kind, std::string_view bytes);
-void SkipFrame(ByteReader& reader);
+uint16_t SkipFrame(ByteReader& reader);  // the version
 
 }  // namespace tidemark::storage
 

@@ -1,7 +1,11 @@
 #include "storage/index/key_iteration.h"
 
+#include <utility>
+#include <variant>
+
 #include "fmt/format.h"
 #include "storage/index/index_keys.h"
+#include "storage/records/fact.h"
 
 namespace tidemark::storage {
 
@@ -10,8 +14,17 @@ absl::Status Located(const absl::Status& status, const std::string& path, std::s
                       fmt::format("database {}, key '{}': {}", path, key, std::string(status.message())));
 }
 
+absl::StatusOr<StepRecord> DecodeStepValue(std::string_view bytes) {
+  if (bytes.starts_with('{')) return DecodeStepRecord(bytes);
+  absl::StatusOr<Fact> fact = DecodeFact(bytes);
+  if (!fact.ok()) return fact.status();
+  auto* const step = std::get_if<StepFact>(&*fact);
+  if (step == nullptr) return absl::DataLossError("step record: it is another fact");
+  return std::move(step->record);
+}
+
 absl::StatusOr<StepRecord> RecordAt(const rocksdb::Iterator& it, const std::string& path) {
-  absl::StatusOr<StepRecord> record = DecodeStepRecord(View(it.value()));
+  absl::StatusOr<StepRecord> record = DecodeStepValue(View(it.value()));
   if (!record.ok()) return Located(record.status(), path, "step/...");
   if (StepKey(record->info.step) != View(it.key())) {
     return absl::DataLossError(

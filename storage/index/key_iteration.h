@@ -24,6 +24,10 @@ inline bool IsOn(const rocksdb::Iterator& it, std::string_view prefix) {
 // The same error, with the database's path and the key of the record that could not be read.
 absl::Status Located(const absl::Status& status, const std::string& path, std::string_view key);
 
+// A step's value: the fact that assigns the record, as in the journal. The first format's manifest has JSON there.
+// kDataLoss: it is neither. kUnimplemented: a newer version wrote it.
+absl::StatusOr<StepRecord> DecodeStepValue(std::string_view bytes);
+
 // The record at an iterator that stands on a step's key. kDataLoss: it is damaged, or another step's. `path`: for the
 // message.
 absl::StatusOr<StepRecord> RecordAt(const rocksdb::Iterator& it, const std::string& path);

@@ -71,7 +71,7 @@ absl::Status Manifest::VerifyTables() const {
 
 absl::StatusOr<std::optional<StepRecord>> Manifest::Find(int64_t step) const {
   if (step > impl_->last_step) return std::nullopt;
-  return impl_->Get(StepKey(step), DecodeStepRecord, fmt::format("{}{}", kStepKeyPrefix, step));
+  return impl_->Get(StepKey(step), DecodeStepValue, fmt::format("{}{}", kStepKeyPrefix, step));
 }
 
 absl::StatusOr<std::optional<StepRecord>> Manifest::FindAtOrBelow(int64_t step) const {

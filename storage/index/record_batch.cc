@@ -28,11 +28,15 @@ absl::Status Put(rocksdb::WriteBatch& batch, std::string_view what, std::string_
 
 absl::StatusOr<StepInfo> PutStep(rocksdb::WriteBatch& batch, const std::optional<StepRecord>& old,
                                  const StepRecord& record) {
-  absl::StatusOr<CheckedEncoding<StepRecord>> encoded = EncodeAndCheck(
-      fmt::format("the record of step {}", record.info.step), record, EncodeStepRecord, DecodeStepRecord);
-  if (!encoded.ok()) return encoded.status();
-  batch.Put(StepKey(record.info.step), encoded->bytes);
-  const std::set<std::string> keys = IndexKeys(encoded->as_read);
+  const absl::StatusOr<std::string> bytes = EncodeFact(StepFact{record});
+  if (!bytes.ok()) {
+    return absl::Status(bytes.status().code(), fmt::format("the record of step {}: {}", record.info.step,
+                                                           std::string(bytes.status().message())));
+  }
+  absl::StatusOr<StepRecord> as_read = DecodeStepValue(*bytes);
+  if (!as_read.ok()) return as_read.status();
+  batch.Put(StepKey(record.info.step), *bytes);
+  const std::set<std::string> keys = IndexKeys(*as_read);
   const std::set<std::string> old_keys = old ? IndexKeys(*old) : std::set<std::string>();
   for (const std::string& key : old_keys) {
     if (!keys.contains(key)) batch.Delete(key);
@@ -40,7 +44,7 @@ absl::StatusOr<StepInfo> PutStep(rocksdb::WriteBatch& batch, const std::optional
   for (const std::string& key : keys) {
     if (!old_keys.contains(key)) batch.Put(key, "");
   }
-  return std::move(encoded->as_read.info);
+  return std::move(as_read->info);
 }
 
 std::string EncodePlace(const JournalPlace& place) {

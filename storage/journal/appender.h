@@ -1,8 +1,8 @@
 // One process's way of appending to a journal that others may append to at the same time, as a state machine.
 //
 // An append takes these steps. The caller carries out each step and reports its result:
-//   kWrite  write file() to a file that has no number yet, and sync it
-//   kName   open the journal's folder, then give the file the number by a call that fails if the name exists
+//   kWrite  write file() to a file that has no number yet, and sync it; then open the journal's folder
+//   kName   give the file the number by a call that fails if the name exists
 //   kRead   list the journal past all caches, and read the files from view.established() + 1 on
 //   kSync   sync the folder through the descriptor that was opened before the naming
 // The steps follow these rules. A test shows that each rule is needed:

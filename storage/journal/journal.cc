@@ -241,18 +241,18 @@ void Journal::Drive(const AppendDraft& draft, Appender::FactCheck check, Room ro
           file = *std::move(written);
           // Behind the writing: if the folder is replaced after this, the file is gone with it and cannot be named.
           status = CheckPlace();
+          if (status.ok()) {
+            auto opened = files_.file_system().OpenDirectory(files_.FolderOf(number));
+            status = opened.status();
+            if (status.ok()) directory = *std::move(opened);
+          }
           if (!status.ok()) files_.file_system().RemoveFile(file).IgnoreError();
         }
         step = appender_.Written(status);
         break;
       }
       case Appender::Step::kName: {
-        auto opened = files_.file_system().OpenDirectory(files_.FolderOf(number));
-        absl::Status status = opened.status();
-        if (status.ok()) {
-          directory = *std::move(opened);
-          status = files_.file_system().RenameToNew(file, files_.PathOf(number));
-        }
+        absl::Status status = files_.file_system().RenameToNew(file, files_.PathOf(number));
         // Another holder has taken the spare. It is as if it had taken the number: the next try tells.
         if (absl::IsNotFound(status)) status = absl::AlreadyExistsError(std::string(status.message()));
         // The name that it had, if it still has that one. Else the naming may have worked, and an old listing of a file

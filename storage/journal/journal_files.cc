@@ -91,6 +91,23 @@ absl::StatusOr<std::optional<std::string>> JournalFiles::ReadListed(EntryNumber 
   return Read(number);
 }
 
+absl::Status JournalFiles::CheckIsMissing(EntryNumber number) const {
+  for (const std::string& path : {PathOf(number), FolderOf(number), UpperFolderOf(number), directory_}) {
+    const size_t slash = path.rfind('/');
+    const auto entries = files_.ListDirectory(path.substr(0, slash));
+    if (absl::IsNotFound(entries.status())) continue;
+    if (!entries.ok()) return entries.status();
+    const std::string_view name = std::string_view(path).substr(slash + 1);
+    if (std::ranges::none_of(*entries, [&](const DirectoryEntry& entry) { return entry.name == name; })) break;
+    return absl::AbortedError(
+        fmt::format("journal entry {} cannot be read now: {} is listed, and cannot be opened. The client of a file "
+                    "server may remember for a while that it was missing: try again. If that does not help, the folder "
+                    "is damaged, and 'checkpoint-inspect repair' makes the journal anew",
+                    number, path));
+  }
+  return absl::OkStatus();
+}
+
 void JournalFiles::LookAfresh(EntryNumber number) const {
   const std::string name = fmt::format("/{}{}", kNewPrefix, ToHex(RandomBytes16()));
   for (const std::string& folder : {directory_, UpperFolderOf(number), FolderOf(number)}) {

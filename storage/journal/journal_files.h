@@ -56,6 +56,11 @@ class JournalFiles {
   // folder may have been shown as it was: it is looked for again past the cache.
   absl::StatusOr<std::optional<std::string>> ReadListed(EntryNumber number) const;
 
+  // Of a number whose file could not be opened: ok if no listing shows it, or the first folder of its path that cannot
+  // be listed. kAborted: one does. A client of a file server may remember for a while that a name was missing, although
+  // it lists it by now. Not noticed where listings do not have the types of names.
+  absl::Status CheckIsMissing(EntryNumber number) const;
+
   // The last of the numbers whose folder, or the one above it, is missing together with that of `number`; `number` - 1
   // if its folder is there.
   absl::StatusOr<EntryNumber> LastWithoutFolder(EntryNumber number) const;

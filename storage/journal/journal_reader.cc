@@ -65,6 +65,14 @@ void LearnWhatIsBefore(std::span<const std::optional<std::string>> part, Journal
   if (readable > 0) view.Learn(part.first(readable)).IgnoreError();  // it worked above
 }
 
+// Why the entry of that number, whose file could not be opened, cannot be read.
+absl::Status WhyMissing(const JournalFiles& files, EntryNumber number) {
+  if (absl::Status missing = files.CheckIsMissing(number); absl::IsAborted(missing)) return missing;
+  return absl::DataLossError(
+      fmt::format("journal entry {} cannot be read, and no later entry has a copy of it: there is no such file{}",
+                  number, files.looks_past_caches() ? "" : ", or a file server does not show it yet"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::optional<DigestedEntry>> ReadEntry(const JournalFiles& files, EntryNumber number) {
@@ -129,9 +137,7 @@ absl::Status ReadEntries(const JournalFiles& files, EntryNumber highest, Journal
       // Of several entries that are missing the first is named.
       const EntryNumber next = view.last().number + 1;
       if (absl::IsDataLoss(status) && next >= first && next - first < part.size() && !part[next - first]) {
-        status = absl::DataLossError(
-            fmt::format("journal entry {} cannot be read, and no later entry has a copy of it: there is no such file{}",
-                        next, files.looks_past_caches() ? "" : ", or a file server does not show it yet"));
+        status = WhyMissing(files, next);
       }
       return InFolder(files, status);
     }
@@ -168,6 +174,9 @@ absl::Status FindPlace(const JournalFiles& files, const JournalPlace& place) {
   if (next.ok() && *next && (*next)->entry.previous == place.digest) return absl::OkStatus();
   if (!entry.ok()) return entry.status();
   if (!next.ok()) return next.status();
+  if (!*entry) {
+    if (absl::Status missing = files.CheckIsMissing(place.number); !missing.ok()) return missing;
+  }
   return absl::OutOfRangeError(fmt::format("read {}: entry {} with the digest {} is not there", files.directory(),
                                            place.number, ToHex(place.digest.bytes)));
 }

@@ -256,14 +256,14 @@ void RankedAttempts::TakeTurn(Waiting& waiting, const PhasesRecord* phases) {
   if (!waiting.vote_stated) {
     const absl::Status stated = StateVote(waiting);
     waiting.vote_stated = stated.ok();
-    if (!stated.ok()) WarnOnce("the vote", stated);
+    if (!stated.ok()) WarnOfRetry("the vote", stated);
   }
   if (participant.step() == Participant::Step::kVote) participant.Voted();
   if (!waiting.coordinator) {
     if (participant.step() == Participant::Step::kWait) Listen(participant);
     return;
   }
-  Coordinate(waiting.attempt, *waiting.coordinator, phases);
+  Coordinate(waiting, phases);
   if (waiting.coordinator->step() != Coordinator::Step::kNone) return;
   participant.Hear(waiting.coordinator->outcome());
   StateOutcome(waiting);
@@ -278,10 +278,10 @@ bool RankedAttempts::HasEnded(const Waiting& waiting) {
 
 // --- The coordinator's ---
 
-void RankedAttempts::Coordinate(const Attempt& attempt, Coordinator& coordinator, const PhasesRecord* phases) {
-  for (uint32_t rank = 0; rank < options_.world_size && coordinator.step() == Coordinator::Step::kCollect; ++rank) {
-    if (!coordinator.HasVoted(rank)) HearRank(attempt.part, rank, coordinator);
-  }
+void RankedAttempts::Coordinate(Waiting& waiting, const PhasesRecord* phases) {
+  const Attempt& attempt = waiting.attempt;
+  Coordinator& coordinator = *waiting.coordinator;
+  Collect(waiting);
   if (VotesAreDue(attempt)) coordinator.Expire();
   if (coordinator.step() == Coordinator::Step::kAppend) {
     const StepRecord merged = coordinator.Merged();
@@ -298,9 +298,26 @@ void RankedAttempts::Coordinate(const Attempt& attempt, Coordinator& coordinator
   }
 }
 
+// Reads the votes that are there by now. A rank whose vote was there at the first look was not waited for.
+void RankedAttempts::Collect(Waiting& waiting) {
+  Coordinator& coordinator = *waiting.coordinator;
+  const std::optional<Clock::time_point> since = waiting.listening;
+  if (!since) {
+    waiting.listening = Clock::now();
+    rank_waits_.clear();
+  }
+  for (uint32_t rank = 0; rank < options_.world_size && coordinator.step() == Coordinator::Step::kCollect; ++rank) {
+    if (coordinator.HasVoted(rank)) continue;
+    HearRank(waiting.attempt.part, rank, coordinator);
+    if (!since || !coordinator.HasVoted(rank)) continue;
+    if (rank_waits_.size() == kRankWaitsMax) rank_waits_.erase(rank_waits_.begin());
+    rank_waits_.push_back({.rank = rank, .begin = *since, .end = Clock::now()});
+  }
+}
+
 void RankedAttempts::HearRank(const RankPart& own, uint32_t rank, Coordinator& coordinator) {
   const absl::StatusOr<std::optional<RankVote>> vote = board_.ReadVote(rank);
-  if (!vote.ok()) return WarnOnce("a rank's vote", vote.status());
+  if (!vote.ok()) return WarnOfRetry("a rank's vote", vote.status());
   if (!vote->has_value()) return;
   const AttemptId& voted_on = (*vote)->part.attempt;
   coordinator.Hear(**vote);
@@ -312,7 +329,7 @@ void RankedAttempts::HearRank(const RankPart& own, uint32_t rank, Coordinator& c
   // What a rank has refused is there before its vote is, and changes with it.
   if (heard.voted_on != voted_on) {
     absl::StatusOr<std::optional<RankOutcomes>> refusals = board_.ReadRefusals(rank);
-    if (!refusals.ok()) return WarnOnce("what a rank has refused", refusals.status());
+    if (!refusals.ok()) return WarnOfRetry("what a rank has refused", refusals.status());
     heard = {.voted_on = voted_on, .refusals = refusals->value_or(RankOutcomes())};
   }
   if (heard.refusals.session != own.session) return;
@@ -334,7 +351,7 @@ void RankedAttempts::StateOutcome(Waiting& waiting) {
   waiting.outcome_listed = true;
   const absl::Status stated = board_.StateOutcomes(outcomes_);
   waiting.outcome_stated = stated.ok();
-  if (!stated.ok()) WarnOnce("the outcome", stated);
+  if (!stated.ok()) WarnOfRetry("the outcome", stated);
 }
 
 // --- The others' ---
@@ -355,14 +372,14 @@ absl::Status RankedAttempts::StateVote(Waiting& waiting) {
 void RankedAttempts::Listen(Participant& participant) {
   const absl::StatusOr<std::optional<RankOutcomes>> outcomes = board_.ReadOutcomes();
   if (!outcomes.ok()) {
-    WarnOnce("the list of outcomes", outcomes.status());
+    WarnOfRetry("the list of outcomes", outcomes.status());
   } else if (outcomes->has_value() && (*outcomes)->session == held_.session) {
     for (const RankOutcome& outcome : (*outcomes)->outcomes) participant.Hear(outcome);
   }
   if (participant.step() == Participant::Step::kNone) return;
   const absl::StatusOr<JournalSight> sight = commits_->Look(participant.vote().part.attempt);
   if (!sight.ok()) {
-    WarnOnce("the journal", sight.status());
+    WarnOfRetry("the journal", sight.status());
   } else {
     participant.Look(*sight);
   }
@@ -376,7 +393,7 @@ JournalSight RankedAttempts::SettleJournal(const Participant& participant) {
   }
   const absl::StatusOr<JournalSight> sight = commits_->Settle(part.attempt);
   if (sight.ok()) return *sight;
-  WarnOnce("the journal", sight.status());
+  WarnOfRetry("the journal", sight.status());
   return {.epoch = held_.epoch};
 }
 
@@ -402,9 +419,9 @@ void RankedAttempts::RemoveShard(const Attempt& attempt) {
   });
 }
 
-void RankedAttempts::WarnOnce(std::string_view what, const absl::Status& status) {
+void RankedAttempts::WarnOfRetry(std::string_view what, const absl::Status& status) {
   BestEffort([&] {
-    if (!warned_.emplace(what).second) return;
+    if (!warnings_.IsNew(what)) return;
     options_.warn(fmt::format("rank {}: {} could not be read or written, and is tried again: {}", options_.rank, what,
                               status.ToString()));
   });

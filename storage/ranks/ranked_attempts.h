@@ -10,9 +10,9 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -21,6 +21,7 @@
 #include "absl/time/time.h"
 #include "storage/io/file_system.h"
 #include "storage/io/held_names.h"
+#include "storage/io/warn_once.h"
 #include "storage/ranks/coordinator.h"
 #include "storage/ranks/epoch_commits.h"
 #include "storage/ranks/participant.h"
@@ -76,6 +77,8 @@ class RankedAttempts final : public AttemptSink {
   // - kInternal: no such attempt is open.
   absl::Status CommitAttempt(const StepRecord& record, const PhasesRecord* phases = nullptr) override;
 
+  std::vector<RankWait> RankWaits() const override { return rank_waits_; }
+
   // The job ends when `left` is over. The open attempt, and later ones, then end by that time, even if the options have
   // a later deadline. Rank 0 waits for votes until four fifths of the time are over, counted from this call, or from
   // the begin of a later attempt. Infinite: the job does not end. Thread-safe.
@@ -114,6 +117,7 @@ class RankedAttempts final : public AttemptSink {
     const Attempt& attempt;
     Participant participant;
     std::optional<Coordinator> coordinator;  // of rank 0
+    std::optional<std::chrono::steady_clock::time_point> listening;  // of rank 0: since its first look at the votes
     bool refusal_listed = false;
     bool vote_stated = false;
     bool outcome_listed = false;
@@ -141,7 +145,8 @@ class RankedAttempts final : public AttemptSink {
                         const PhasesRecord* phases);
   void TakeTurn(Waiting& waiting, const PhasesRecord* phases);
   static bool HasEnded(const Waiting& waiting);
-  void Coordinate(const Attempt& attempt, Coordinator& coordinator, const PhasesRecord* phases);
+  void Coordinate(Waiting& waiting, const PhasesRecord* phases);
+  void Collect(Waiting& waiting);
   void StateOutcome(Waiting& waiting);
   // Of rank 0: what the rank says of the attempt. A vote on another attempt may have taken the place of a no.
   void HearRank(const RankPart& own, uint32_t rank, Coordinator& coordinator);
@@ -152,7 +157,7 @@ class RankedAttempts final : public AttemptSink {
   JournalSight SettleJournal(const Participant& participant);
   void RemoveFiles(const Attempt& attempt, absl::Time created, const absl::Status& why);
   void RemoveShard(const Attempt& attempt);
-  void WarnOnce(std::string_view what, const absl::Status& status);
+  void WarnOfRetry(std::string_view what, const absl::Status& status);
 
   FileSystem& files_;
   const StoreLayout layout_;
@@ -170,7 +175,8 @@ class RankedAttempts final : public AttemptSink {
   RankOutcomes outcomes_;                      // that rank 0 has decided
   RankOutcomes refusals_;                      // attempts on which this rank has voted no
   std::map<uint32_t, Heard> heard_;            // of rank 0, by rank
-  std::set<std::string, std::less<>> warned_;  // of what
+  std::vector<RankWait> rank_waits_;           // of rank 0
+  WarnOnce warnings_;
 };
 
 }  // namespace tidemark::storage

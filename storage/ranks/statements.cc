@@ -16,7 +16,9 @@
 namespace tidemark::storage {
 namespace {
 
-constexpr FrameKind kVoteFrame = {.magic = "TMKRVOTE", .name = "a vote"};
+// A vote has the version of the record in it.
+constexpr FrameKind kVoteFrame = {.magic = "TMKRVOTE", .name = "a vote", .version = 2};
+static_assert(kVoteFrame.version == kStepBytesVersion);
 constexpr FrameKind kOutcomesFrame = {.magic = "TMKOUTCM", .name = "outcomes"};
 
 constexpr size_t kOutcomeBytesMin = 16 + 8 + 1 + 4;
@@ -63,12 +65,11 @@ void CheckRank(ByteReader& in, uint32_t rank, uint32_t world_size) {
   }
 }
 
-// Whether the record is that of the rank's own shard.
+// Whether the record is of the vote's attempt, and of a committed step without evaluations and pins.
 bool IsRecordOf(const RankPart& part, const StepRecord& record) {
   const StepInfo& info = record.info;
   return info.step == part.step && info.state == StepState::kCommitted && info.attempt == ToHex(part.attempt.bytes) &&
-         info.world_size == part.world_size && info.evaluations.empty() && !info.pinned && record.shards.size() == 1 &&
-         record.shards[0].rank == part.rank;
+         info.world_size == part.world_size && info.evaluations.empty() && !info.pinned;
 }
 
 std::string EncodeOutcomes(const RankOutcomes& outcomes) {
@@ -104,7 +105,7 @@ StepRecord MergeVotes(std::span<const RankVote> votes) {
     merged.info.stored_bytes += info.stored_bytes;
     merged.info.reused_bytes += info.reused_bytes;
     merged.info.blocked = std::max(merged.info.blocked, info.blocked);
-    merged.shards.push_back(vote.record.shards[0]);
+    merged.shards.Add(vote.record.shards);
     std::ranges::copy_if(vote.record.references, std::back_inserter(merged.references), is_new);
   }
   return merged;
@@ -121,7 +122,7 @@ absl::StatusOr<RankVote> DecodeRankVote(std::string_view bytes) {
   const auto checked = CheckFrame(kWhat, kVoteFrame, bytes);
   if (!checked.ok()) return checked.status();
   RecordReader reader(*checked, kWhat);
-  SkipFrame(reader.in());
+  const uint16_t version = SkipFrame(reader.in());
   RankVote vote;
   vote.part.session = SessionId{reader.in().GetBytes16("session")};
   vote.part.attempt = AttemptId{reader.in().GetBytes16("attempt")};
@@ -133,7 +134,7 @@ absl::StatusOr<RankVote> DecodeRankVote(std::string_view bytes) {
   vote.yes = reader.GetBool("yes");
   if (vote.yes) {
     const size_t begin = reader.in().offset();
-    vote.record = reader.GetStep();
+    vote.record = reader.GetStep(version);
     if (reader.ok() && !IsRecordOf(vote.part, vote.record)) {
       reader.in().FailAt(begin, "record", "that of the rank's shard", "another one");
     }

@@ -17,14 +17,25 @@
 namespace tidemark::storage {
 namespace {
 
+struct Kind {
+  std::string_view what;
+  uint8_t version = 1;  // the newest one
+};
+
 // A kind's number on disk is its place in Fact, from 1; new kinds go to the end of both.
-constexpr std::array<std::string_view, std::variant_size_v<Fact>> kWhat = {
-    "step fact",   "state fact",      "evaluation fact",       "pin fact",    "kept fact",
-    "phases fact", "best modes fact", "deletion request fact", "answer fact", "store fact"};
-constexpr uint8_t kVersion = 1;  // the newest one of each kind
+constexpr std::array<Kind, std::variant_size_v<Fact>> kKinds = {{{"step fact", kStepBytesVersion},
+                                                                 {"state fact"},
+                                                                 {"evaluation fact"},
+                                                                 {"pin fact"},
+                                                                 {"kept fact"},
+                                                                 {"phases fact"},
+                                                                 {"best modes fact"},
+                                                                 {"deletion request fact"},
+                                                                 {"answer fact"},
+                                                                 {"store fact"}}};
 
 void Put(RecordWriter& writer, const StepFact& fact) { writer.PutStep(fact.record); }
-void Get(RecordReader& reader, StepFact& fact) { fact.record = reader.GetStep(); }
+void Get(RecordReader& reader, uint8_t version, StepFact& fact) { fact.record = reader.GetStep(version); }
 
 void Put(RecordWriter& writer, const StateFact& fact) {
   writer.Put<int64_t>(fact.step);
@@ -121,22 +132,27 @@ void Get(RecordReader& reader, StoreFact& fact) { fact.store = StoreId{reader.in
 
 // Makes `fact` the kind of that index.
 template <size_t kIndex = 0>
-void Read(RecordReader& reader, size_t index, Fact& fact) {
+void Read(RecordReader& reader, size_t index, uint8_t version, Fact& fact) {
   if constexpr (kIndex < std::variant_size_v<Fact>) {
-    if (index != kIndex) return Read<kIndex + 1>(reader, index, fact);
-    Get(reader, fact.emplace<kIndex>());
+    if (index != kIndex) return Read<kIndex + 1>(reader, index, version, fact);
+    auto& read = fact.emplace<kIndex>();
+    if constexpr (kKinds[kIndex].version > 1) {
+      Get(reader, version, read);
+    } else {
+      Get(reader, read);
+    }
   }
 }
 
 }  // namespace
 
 absl::StatusOr<std::string> EncodeFact(const Fact& fact) {
-  const std::string_view what = kWhat[fact.index()];
+  const std::string_view what = kKinds[fact.index()].what;
   absl::Status formless;
   const auto encode = [&](const Fact& to_write) {
     RecordWriter writer;
     writer.Put<uint8_t>(static_cast<uint8_t>(to_write.index() + 1));
-    writer.Put<uint8_t>(kVersion);
+    writer.Put<uint8_t>(kKinds[to_write.index()].version);
     std::visit([&](const auto& one) { Put(writer, one); }, to_write);
     formless.Update(writer.status());
     return std::move(writer).Take();
@@ -151,22 +167,23 @@ absl::StatusOr<std::string> EncodeFact(const Fact& fact) {
 
 absl::StatusOr<Fact> DecodeFact(std::string_view bytes) {
   const size_t kind = bytes.empty() ? 0 : static_cast<unsigned char>(bytes.front());
-  if (kind > kWhat.size()) {
+  if (kind > kKinds.size()) {
     return absl::UnimplementedError(
-        fmt::format("fact of kind {}; this library knows the kinds up to {}", kind, kWhat.size()));
+        fmt::format("fact of kind {}; this library knows the kinds up to {}", kind, kKinds.size()));
   }
-  const std::string_view what = kind == 0 ? "fact" : kWhat[kind - 1];
+  const Kind known = kind == 0 ? Kind{"fact"} : kKinds[kind - 1];
+  const std::string_view what = known.what;
   RecordReader reader(bytes, what);
   if (reader.in().Get<uint8_t>("kind") == 0) reader.in().Fail("kind", 1, "1 or more", "0");
   const auto version = reader.in().Get<uint8_t>("version");
-  if (version > kVersion) {
+  if (version > known.version) {
     return absl::UnimplementedError(
-        fmt::format("{} has version {}; this library reads up to {}", what, version, kVersion));
+        fmt::format("{} has version {}; this library reads up to {}", what, version, known.version));
   }
   if (version == 0) reader.in().Fail("version", 1, "1 or more", "0");
   if (!reader.ok()) return reader.status();
   Fact fact;
-  Read(reader, kind - 1, fact);
+  Read(reader, kind - 1, version, fact);
   reader.in().ExpectEnd();
   if (!reader.ok()) return reader.status();
   return fact;

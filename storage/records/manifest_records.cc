@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "fmt/format.h"
-#include "storage/records/canonical_record.h"
 #include "storage/records/json_fields.h"
 #include "storage/records/tag.h"
 
@@ -35,6 +34,17 @@ void DecodeOpinions(const Json& json, StepInfo& info) {
     throw std::invalid_argument(std::string(status.message()));
   }
   if (!info.pinned && !info.tags.empty()) throw std::invalid_argument("it has tags but is not pinned");
+}
+
+// Up to version 2 the shards are listed.
+ShardsDigest DecodeShards(const Json& json) {
+  if (json.at("version").get<int64_t>() >= 3) return ShardsDigest(DecodeId<Digest128>(json.at("shards_digest")));
+  ShardsDigest shards;
+  for (const Json& shard : json.at("shards")) {
+    shards.Add(DecodeUnsigned<uint32_t>(shard.at("rank")), DecodeUnsigned<uint64_t>(shard.at("file_bytes")),
+               DecodeId<Digest128>(shard.at("index_digest")));
+  }
+  return shards;
 }
 
 template <typename Record>
@@ -68,7 +78,7 @@ void MakeDeleted(StepRecord& record, std::string_view reason) {
   record.info.pinned = false;
   record.info.pin_note.clear();
   record.info.tags.clear();
-  record.shards.clear();
+  record.shards = {};
   record.references.clear();
 }
 
@@ -103,47 +113,7 @@ absl::StatusOr<DeletionRecord> DecodeDeletionRecord(std::string_view bytes) {
   return Decode<DeletionRecord>(bytes, "deletion", decode, kDeletionRecordVersion);
 }
 
-std::string EncodeStepRecord(const StepRecord& record) {
-  const StepInfo& info = record.info;
-  ScopedJson json(Json::object());
-  Json& fields = *json;
-  fields["version"] = kStepRecordVersion;
-  fields["step"] = info.step;
-  fields["state"] = StepStateName(info.state);
-  fields["attempt"] = info.attempt;
-  fields["sequence"] = info.sequence;
-  fields["created_unix_ns"] = absl::ToUnixNanos(info.created);
-  fields["blocked_ns"] = absl::ToInt64Nanoseconds(info.blocked);
-  fields["world_size"] = info.world_size;
-  fields["entry_count"] = info.entry_count;
-  fields["logical_bytes"] = info.logical_bytes;
-  fields["stored_bytes"] = info.stored_bytes;
-  fields["reused_bytes"] = info.reused_bytes;
-  fields["reason"] = info.reason;
-  fields["user_metadata"] = info.user_metadata;
-  fields["metrics"] = std::move(*EncodeMetrics(info.metrics));
-  fields["pinned"] = info.pinned;
-  fields["pin_note"] = info.pin_note;
-  fields["kept"] = info.kept;
-  Json& evaluations = fields["evaluations"] = Json::array();
-  for (const Evaluation& evaluation : info.evaluations) evaluations.push_back(std::move(*EncodeEvaluation(evaluation)));
-  Json& shards = fields["shards"] = Json::array();
-  for (const RecordedShard& shard : record.shards) {
-    shards.push_back(std::move(*JsonObject("rank", shard.rank, "file_bytes", shard.file_bytes, "index_digest",
-                                           ToHex(shard.index_digest.bytes))));
-  }
-  Json& references = fields["references"] = Json::array();
-  for (const FileReference& file : record.references) {
-    references.push_back(std::move(*JsonObject("step", file.step, "attempt", ToHex(file.attempt.bytes), "rank",
-                                               file.rank, "world_size", file.world_size)));
-  }
-  // So that a record without any is what it was before there were tags.
-  if (!info.tags.empty()) fields["tags"] = info.tags;
-  return DumpJson(std::move(json));
-}
-
 absl::StatusOr<StepRecord> DecodeStepRecord(std::string_view bytes) {
-  if (std::optional<StepRecord> record = ReadCanonicalStepRecord(bytes)) return *std::move(record);
   const auto decode = [](const Json& json) {
     StepRecord record;
     StepInfo& info = record.info;
@@ -163,11 +133,7 @@ absl::StatusOr<StepRecord> DecodeStepRecord(std::string_view bytes) {
     info.user_metadata = json.at("user_metadata").get<std::string>();
     info.metrics = DecodeMetrics(json.at("metrics"));
     if (json.at("version").get<int64_t>() >= 2) DecodeOpinions(json, info);
-    for (const Json& shard : json.at("shards")) {
-      record.shards.push_back({.rank = DecodeUnsigned<uint32_t>(shard.at("rank")),
-                               .file_bytes = DecodeUnsigned<uint64_t>(shard.at("file_bytes")),
-                               .index_digest = DecodeId<Digest128>(shard.at("index_digest"))});
-    }
+    record.shards = DecodeShards(json);
     for (const Json& file : json.at("references")) {
       record.references.push_back({.step = DecodeStep(file.at("step")),
                                    .attempt = DecodeId<AttemptId>(file.at("attempt")),

@@ -2,14 +2,14 @@
 // bytes. No I/O, no RocksDB.
 //
 //   "store"              -> StoreRecord
-//   "step/" be64(step)   -> StepRecord
+//   "step/" be64(step)   -> StepRecord; in the index a StepFact
 //   "deleting/" attempt  -> DeletionRecord: an attempt that was deleted or replaced, until its files are gone
 //   "best"               -> BestModes, of best_modes.h
 //
 // The other keys are in index_keys.h and phases_record.h.
 //
-// Values are JSON objects with a "version", so that any RocksDB tool shows something readable. Numbers that JSON cannot
-// hold (NaN, infinities) are the strings "NaN", "Infinity" and "-Infinity".
+// Values are JSON objects with a "version". Numbers that JSON cannot hold (NaN, infinities) are the strings "NaN",
+// "Infinity" and "-Infinity".
 
 #ifndef TIDEMARK_STORAGE_RECORDS_MANIFEST_RECORDS_H_
 #define TIDEMARK_STORAGE_RECORDS_MANIFEST_RECORDS_H_
@@ -22,6 +22,7 @@
 
 #include "absl/status/statusor.h"
 #include "storage/io/file_system.h"
+#include "storage/records/shards_digest.h"
 #include "storage/shard/shard_format.h"
 #include "tidemark/step_info.h"
 
@@ -34,8 +35,9 @@ inline constexpr int kManifestVersion = 1;
 // committed steps.
 inline constexpr int kStoreRecordVersion = 3;
 
-// 2: evaluations, pins, why a step was kept, and the states kDeleted and kUnsaved.
-inline constexpr int kStepRecordVersion = 2;
+// 2: evaluations, pins, why a step was kept, and the states kDeleted and kUnsaved. 3: one digest in place of the list
+// of shards; an index of an earlier version may have such records.
+inline constexpr int kStepRecordVersion = 3;
 
 // 2: what the attempt refers to.
 inline constexpr int kDeletionRecordVersion = 2;
@@ -44,14 +46,6 @@ struct StoreRecord {
   StoreId store_id;
   uint64_t sequence = 0;  // of the last committed attempt
   int version = kStoreRecordVersion;
-};
-
-// A shard as it was when its step was committed.
-struct RecordedShard {
-  uint32_t rank = 0;
-  uint64_t file_bytes = 0;
-  Digest128 index_digest;
-  friend bool operator==(const RecordedShard&, const RecordedShard&) = default;
 };
 
 // Whether a step in this state was committed and has not been deleted, so that its files may be there.
@@ -64,7 +58,7 @@ struct StepRecord {
   // `attempt` is a valid id; where the state is kFailed or kUnsaved it may be empty. A deleted step keeps its attempt,
   // but has no shards, references or user metadata.
   StepInfo info;
-  std::vector<RecordedShard> shards;
+  ShardsDigest shards;                    // those of ranks 0 to world_size - 1 when the step was committed
   std::vector<FileReference> references;  // files of other attempts in which chunks of this step lie
 };
 
@@ -83,7 +77,6 @@ std::optional<DeletionRecord> DeletionOf(const StepRecord& record);
 void MakeDeleted(StepRecord& record, std::string_view reason);
 
 std::string EncodeStoreRecord(const StoreRecord& record);
-std::string EncodeStepRecord(const StepRecord& record);
 std::string EncodeDeletionRecord(const DeletionRecord& record);
 
 // kDataLoss: not such a record; the message says what is wrong. kUnimplemented: written by a newer version.

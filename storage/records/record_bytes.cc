@@ -16,7 +16,7 @@ constexpr size_t kTextBytesMin = sizeof(uint32_t);
 constexpr size_t kMetricBytesMin = kTextBytesMin + sizeof(double);
 constexpr size_t kModeBytesMin = kTextBytesMin + 1;
 constexpr size_t kEvaluationBytesMin = 4 * kTextBytesMin + 1 + 2 * sizeof(int64_t) + sizeof(uint32_t);
-constexpr size_t kShardBytes = sizeof(uint32_t) + sizeof(uint64_t) + 16;
+constexpr size_t kListedShardBytes = sizeof(uint32_t) + sizeof(uint64_t) + 16;
 constexpr size_t kReferenceBytes = sizeof(int64_t) + 16 + 2 * sizeof(uint32_t);
 constexpr size_t kPhaseBytesMin = 2 * kTextBytesMin + 4 * sizeof(int64_t);
 
@@ -132,12 +132,7 @@ void RecordWriter::PutStep(const StepRecord& record) {
   PutTexts(info.tags);
   PutCount(info.evaluations.size());
   for (const Evaluation& evaluation : info.evaluations) PutEvaluation(evaluation);
-  PutCount(record.shards.size());
-  for (const RecordedShard& shard : record.shards) {
-    out_.Put<uint32_t>(shard.rank);
-    out_.Put<uint64_t>(shard.file_bytes);
-    out_.PutBytes16(shard.index_digest.bytes);
-  }
+  out_.PutBytes16(record.shards.digest().bytes);
   PutCount(record.references.size());
   for (const FileReference& file : record.references) {
     out_.Put<int64_t>(file.step);
@@ -286,7 +281,18 @@ void RecordReader::GetStepNumbers(StepInfo& info) {
   info.reused_bytes = in_.Get<uint64_t>("reused bytes");
 }
 
-StepRecord RecordReader::GetStep() {
+ShardsDigest RecordReader::GetListedShards() {
+  ShardsDigest shards;
+  const uint32_t count = GetCount(kListedShardBytes, "shards");
+  for (uint32_t i = 0; i < count && ok(); ++i) {
+    const auto rank = in_.Get<uint32_t>("rank of a shard");
+    const auto file_bytes = in_.Get<uint64_t>("bytes of a shard");
+    shards.Add(rank, file_bytes, Digest128{in_.GetBytes16("index digest of a shard")});
+  }
+  return shards;
+}
+
+StepRecord RecordReader::GetStep(uint16_t version) {
   StepRecord record;
   StepInfo& info = record.info;
   GetStepNumbers(info);
@@ -309,14 +315,7 @@ StepRecord RecordReader::GetStep() {
                  QuotedName(info.evaluations[i].evaluator));
     }
   }
-  const uint32_t shards = GetCount(kShardBytes, "shards");
-  record.shards.reserve(shards);
-  for (uint32_t i = 0; i < shards && ok(); ++i) {
-    RecordedShard& shard = record.shards.emplace_back();
-    shard.rank = in_.Get<uint32_t>("rank of a shard");
-    shard.file_bytes = in_.Get<uint64_t>("bytes of a shard");
-    shard.index_digest = Digest128{in_.GetBytes16("index digest of a shard")};
-  }
+  record.shards = version == 1 ? GetListedShards() : ShardsDigest(Digest128{in_.GetBytes16("digest of the shards")});
   const uint32_t references = GetCount(kReferenceBytes, "references");
   record.references.reserve(references);
   for (uint32_t i = 0; i < references && ok(); ++i) {

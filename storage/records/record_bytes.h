@@ -33,6 +33,9 @@ inline constexpr Evaluation::Outcome kOutcomeNumbers[] = {Evaluation::Outcome::k
                                                           Evaluation::Outcome::kFailed};
 inline constexpr BestMode kModeNumbers[] = {BestMode::kLowest, BestMode::kHighest};
 
+// Of what PutStep writes. 1: with a list of the shards in place of their digest.
+inline constexpr uint16_t kStepBytesVersion = 2;
+
 // Writes everything as it is, also what RecordReader refuses. status() says what has no form at all. Thread-compatible.
 class RecordWriter {
  public:
@@ -119,7 +122,7 @@ class RecordReader {
 
   Metrics GetMetrics(std::string_view field);
   Evaluation GetEvaluation();
-  StepRecord GetStep();
+  StepRecord GetStep(uint16_t version = kStepBytesVersion);
   PhasesRecord GetPhases();
   BestModes GetModes();
 
@@ -132,6 +135,7 @@ class RecordReader {
   Map GetMap(size_t item_bytes, std::string_view field, const GetValue& get_value);
   // What stands before a step's metrics.
   void GetStepNumbers(StepInfo& info);
+  ShardsDigest GetListedShards();
   void FailRange(std::string_view field, size_t field_bytes, uint64_t lowest, uint64_t highest, uint64_t found);
   absl::Duration GetMicroseconds(std::string_view field);
 

@@ -25,7 +25,7 @@ class StepCatalog {
  public:
   virtual ~StepCatalog() = default;
 
-  // The highest sequence of all attempts that were ever committed; 0 if there was none.
+  // The highest sequence of all attempts that were ever committed, or have failed; 0 if there was none.
   virtual uint64_t last_sequence() const = 0;
 
   // nullopt if there is no record of the step.

@@ -52,7 +52,7 @@ void StoreState::ApplyToRecord(int64_t step, const Fact& fact) {
   const StepInfo& info = record->info;
   last_sequence_ = std::max(last_sequence_, info.sequence);
   const auto attempt = FromHex(info.attempt);
-  if (attempt && info.state != StepState::kDeleted) garbage_.erase(AttemptId{*attempt});
+  if (attempt && MayHaveFiles(info.state)) garbage_.erase(AttemptId{*attempt});
   const auto phases = phases_.find(step);
   if (phases != phases_.end() && Own(phases->second).GetPhases().attempt != info.attempt) phases_.erase(phases);
 }

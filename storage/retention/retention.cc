@@ -43,13 +43,11 @@ Retention::Retention(Store& store, RetentionOptions options, Warn warn, LeaseObs
 absl::StatusOr<std::vector<LeaseObserver::Held>> Retention::LiveLeases() {
   absl::StatusOr<std::vector<LeaseObserver::Held>> live = leases_.Live();
   if (!live.ok()) return live;
-  std::set<std::string> problems;
+  unreadable_leases_.BeginRun();
   for (const LeaseObserver::Held& held : *live) {
-    if (held.readable || held.problem.empty()) continue;
-    if (!problems.insert(held.problem).second || warned_.contains(held.problem)) continue;
+    if (held.readable || held.problem.empty() || !unreadable_leases_.IsNew(held.problem)) continue;
     warn_(fmt::format("a lease that cannot be read keeps its attempt's files: {}", held.problem));
   }
-  warned_ = std::move(problems);
   return live;
 }
 

@@ -17,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "storage/io/file_system.h"
+#include "storage/io/warn_once.h"
 #include "storage/retention/retention_plan.h"
 #include "storage/store/lease.h"
 #include "storage/store/store.h"
@@ -105,7 +106,7 @@ class Retention {
   const Warn warn_;
   LeaseObserver leases_;
   const size_t changes_max_;
-  std::set<std::string> warned_;  // of leases that cannot be read; once each
+  WarnOnce unreadable_leases_;
   bool unfinished_ = false;
 };
 

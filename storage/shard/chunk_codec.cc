@@ -74,6 +74,8 @@ absl::Status CheckDigest(const ChunkRecord& record, std::span<const std::byte> r
 
 std::string_view CodecPolicyName(CodecPolicy policy) {
   switch (policy) {
+    case CodecPolicy::kAuto:
+      return "auto";
     case CodecPolicy::kThroughput:
       return "throughput";
     case CodecPolicy::kSpace:

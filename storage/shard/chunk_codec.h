@@ -19,12 +19,13 @@ namespace tidemark::storage {
 
 // Which chunks are compressed: byte planes and entropy coding for floating point, plain zstd for everything else.
 enum class CodecPolicy {
+  kAuto,        // as kThroughput, and all that shrink as long as the caller says so
   kThroughput,  // those for which there is time while the disk is busy with others
   kSpace,       // all that shrink
   kNone,        // none
 };
 
-// "throughput", "space", "none"
+// "auto", "throughput", "space", "none"
 std::string_view CodecPolicyName(CodecPolicy policy);
 
 // Reusable contexts and buffers of one thread. Thread-compatible; no allocation once it is warm.

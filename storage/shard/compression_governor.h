@@ -1,4 +1,4 @@
-// Decides which chunks are compressed under CodecPolicy::kThroughput: those for which there is time.
+// Decides which chunks are compressed under CodecPolicy::kThroughput and kAuto: those for which there is time.
 
 #ifndef TIDEMARK_STORAGE_SHARD_COMPRESSION_GOVERNOR_H_
 #define TIDEMARK_STORAGE_SHARD_COMPRESSION_GOVERNOR_H_

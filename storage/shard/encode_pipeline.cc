@@ -19,7 +19,7 @@ std::vector<size_t> BatchEnds(std::span<const EncodePipeline::Task> tasks) {
   size_t bytes = 0;
   size_t count = 0;
   for (size_t i = 0; i < tasks.size(); ++i) {
-    const size_t more = tasks[i].raw.size();
+    const size_t more = tasks[i].bytes();
     if (count > 0 && (bytes + more > EncodePipeline::kBatchBytes || count == EncodePipeline::kBatchChunksMax)) {
       ends.push_back(i);
       bytes = 0;
@@ -41,7 +41,7 @@ void RecordRaw(std::span<const std::byte> raw, ChunkRecord* record) {
 }
 
 bool IsReusable(const EncodePipeline::Task& task) {
-  return task.reusable != nullptr && task.reusable->raw_bytes == task.raw.size() &&
+  return task.reusable != nullptr && task.reusable->raw_bytes == task.bytes() &&
          task.reusable->digest == task.record->digest;
 }
 
@@ -55,12 +55,21 @@ struct EncodePipeline::Worker {
   ChunkEncoder encoder;
   ChunkCheck check;
   std::vector<std::byte> buffer;  // of one chunk, in batches of several
-  size_t batch_bytes = 0;         // of the batch at hand, before encoding; 0 if it is a single chunk
+  // By task of the batch at hand.
+  std::vector<std::span<const std::byte>> raw;
+  std::vector<std::byte> gathered;  // those of tiles
+  size_t batch_bytes = 0;           // of the batch at hand, before encoding; 0 if it is a single chunk
 };
+
+namespace {
+
+bool HasGovernor(CodecPolicy policy) { return policy == CodecPolicy::kThroughput || policy == CodecPolicy::kAuto; }
+
+}  // namespace
 
 EncodePipeline::EncodePipeline(CodecPolicy policy, const Shape& shape, CompressionGovernor* governor)
     : policy_(policy),
-      governor_(policy == CodecPolicy::kThroughput ? governor : nullptr),
+      governor_(HasGovernor(policy) ? governor : nullptr),
       slots_(shape.slots),
       busy_(shape.threads),
       ready_(slots_.size(), false) {
@@ -79,7 +88,7 @@ EncodePipeline::Shape EncodePipeline::ShapeOf(CodecPolicy policy, uint32_t chunk
 
 absl::StatusOr<std::unique_ptr<EncodePipeline>> EncodePipeline::Create(CodecPolicy policy, uint32_t chunk_bytes,
                                                                        int threads, CompressionGovernor* governor) {
-  if (policy == CodecPolicy::kThroughput && governor == nullptr) std::abort();
+  if (HasGovernor(policy) && governor == nullptr) std::abort();
   const Shape shape = ShapeOf(policy, chunk_bytes, threads);
   std::unique_ptr<EncodePipeline> pipeline;
   try {
@@ -105,11 +114,12 @@ EncodePipeline::~EncodePipeline() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void EncodePipeline::Start(std::vector<Task> tasks, WaitUntilReady wait_until_ready) {
+void EncodePipeline::Start(std::vector<Task> tasks, WaitUntilReady wait_until_ready, CompressAll compress_all) {
   auto run = std::make_unique<Run>();
   run->batch_ends = BatchEnds(tasks);
   run->tasks = std::move(tasks);
   run->wait_until_ready = std::move(wait_until_ready);
+  if (policy_ == CodecPolicy::kAuto) run->compress_all = std::move(compress_all);
   if (governor_ != nullptr) governor_->Begin();
   absl::MutexLock lock(&mutex_);
   if (run_ != nullptr) std::abort();
@@ -131,7 +141,7 @@ absl::StatusOr<std::span<const EncodePipeline::Encoded>> EncodePipeline::Next() 
   const std::vector<Encoded>& batch = slots_[slot].batch;
   if (governor_ != nullptr) {
     uint64_t bytes = 0;
-    for (const Encoded& encoded : batch) bytes += encoded.stored.size();
+    for (const Encoded& encoded : batch) bytes += encoded.reused ? 0 : encoded.task->record->stored_bytes;
     governor_->HandedOut(bytes);
   }
   return std::span<const Encoded>(batch);
@@ -191,29 +201,53 @@ void EncodePipeline::Work(Worker* worker) {
   }
 }
 
+// The bytes of each task. Those of tiles are copied, because a chunk is hashed and compressed as one piece.
+void EncodePipeline::Gather(std::span<const Task> tasks, size_t bytes_max, Worker* worker) {
+  worker->raw.clear();
+  size_t used = 0;
+  for (const Task& task : tasks) {
+    if (task.tile == nullptr) {
+      worker->raw.push_back(task.raw);
+      continue;
+    }
+    if (worker->gathered.size() < bytes_max) worker->gathered.resize(bytes_max);
+    std::byte* const begin = worker->gathered.data() + used;
+    std::byte* place = begin;
+    task.tile->ForEachRun(task.tile_begin, task.tile_end, [&](uint64_t offset, uint64_t bytes) {
+      std::memcpy(place, task.raw.data() + offset, bytes);
+      place += bytes;
+    });
+    worker->raw.emplace_back(begin, task.bytes());
+    used += task.bytes();
+  }
+}
+
 absl::Status EncodePipeline::EncodeBatch(const Run& run, size_t batch, Worker* worker, Slot* slot) const {
   const size_t begin = batch == 0 ? 0 : run.batch_ends[batch - 1];
   const std::span<const Task> tasks = std::span(run.tasks).subspan(begin, run.batch_ends[batch] - begin);
   size_t raw_bytes = 0;
   for (const Task& task : tasks) {
-    raw_bytes += task.raw.size();
+    raw_bytes += task.bytes();
     if (run.wait_until_ready == nullptr) continue;
     if (auto status = run.wait_until_ready(task.entry, task.end); !status.ok()) return status;
   }
   const auto start = CompressionGovernor::Now();
-  const bool compress = governor_ != nullptr ? governor_->Take(raw_bytes, start) : policy_ == CodecPolicy::kSpace;
+  bool compress = governor_ != nullptr ? governor_->Take(raw_bytes, start) : policy_ == CodecPolicy::kSpace;
+  if (run.compress_all != nullptr && run.compress_all()) compress = true;
+  Gather(tasks, raw_bytes, worker);
   worker->batch_bytes = tasks.size() > 1 ? raw_bytes : 0;
   slot->batch.clear();
   slot->used = 0;
   size_t stored_bytes = 0;
   size_t compressed_bytes = 0;
-  for (const Task& task : tasks) {
-    task.record->digest = DigestOf(task.raw);
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    const Task& task = tasks[i];
+    task.record->digest = DigestOf(worker->raw[i]);
     Encoded encoded{.task = &task, .reused = IsReusable(task), .stored = {}};
     if (!encoded.reused) {
-      encoded.stored = EncodeChunk(task, compress, worker, slot);
+      encoded.stored = EncodeChunk(task, worker->raw[i], compress, worker, slot);
       stored_bytes += encoded.stored.size();
-      if (compress) compressed_bytes += task.raw.size();
+      if (compress) compressed_bytes += task.bytes();
     }
     slot->batch.push_back(encoded);
   }
@@ -221,25 +255,29 @@ absl::Status EncodePipeline::EncodeBatch(const Run& run, size_t batch, Worker* w
   if (governor_ != nullptr) governor_->Encoded(raw_bytes, stored_bytes, compressed_bytes, end - start);
   worker->busy->Add(start, end, raw_bytes);
   // Not in the time that the governor is told: a build with assertions compresses no less for them.
-  for (const Encoded& encoded : slot->batch) {
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    Encoded& encoded = slot->batch[i];
     if (encoded.reused) continue;
-    auto status = worker->check.Check(encoded.task->raw, *encoded.task->record, encoded.stored);
+    auto status = worker->check.Check(worker->raw[i], *encoded.task->record, encoded.stored);
     if (!status.ok()) return status;
+    // The next batch overwrites what was gathered.
+    if (encoded.task->tile != nullptr && encoded.task->record->codec == Codec::kRaw) encoded.stored = {};
   }
   return absl::OkStatus();
 }
 
 // What is compressed lies in the slot's buffer: a chunk that is alone right from the encoder, others behind each other.
-std::span<const std::byte> EncodePipeline::EncodeChunk(const Task& task, bool compress, Worker* worker, Slot* slot) {
+std::span<const std::byte> EncodePipeline::EncodeChunk(const Task& task, std::span<const std::byte> raw, bool compress,
+                                                       Worker* worker, Slot* slot) {
   if (!compress) {
-    RecordRaw(task.raw, task.record);
-    return task.raw;
+    RecordRaw(raw, task.record);
+    return raw;
   }
   if (worker->batch_bytes == 0) {
-    return worker->encoder.Encode(task.raw, task.float_bytes, /*compress=*/true, &slot->buffer, task.record);
+    return worker->encoder.Encode(raw, task.float_bytes, /*compress=*/true, &slot->buffer, task.record);
   }
   const std::span<const std::byte> stored =
-      worker->encoder.Encode(task.raw, task.float_bytes, /*compress=*/true, &worker->buffer, task.record);
+      worker->encoder.Encode(raw, task.float_bytes, /*compress=*/true, &worker->buffer, task.record);
   if (task.record->codec == Codec::kRaw) return stored;
   // Never grown in the middle of a batch: nothing is stored in more bytes than it has.
   if (slot->buffer.size() < worker->batch_bytes) slot->buffer.resize(worker->batch_bytes);

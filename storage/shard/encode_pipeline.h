@@ -18,6 +18,7 @@
 #include "storage/shard/busy_spans.h"
 #include "storage/shard/chunk_codec.h"
 #include "storage/shard/compression_governor.h"
+#include "storage/shard/tiles.h"
 
 namespace tidemark::storage {
 
@@ -26,24 +27,32 @@ namespace tidemark::storage {
 class EncodePipeline {
  public:
   struct Task {
-    std::span<const std::byte> raw;  // must not change until the run is stopped
+    std::span<const std::byte> raw;   // the chunk, or the box of `tile`; must not change until the run is stopped
+    const TileBytes* tile = nullptr;  // whose bytes [tile_begin, tile_end) are the chunk, or null; stays like `raw`
+    uint64_t tile_begin = 0;
+    uint64_t tile_end = 0;
     uint8_t float_bytes = 0;
     size_t entry = 0;                       // what wait_until_ready is asked for: the entry,
     uint64_t end = 0;                       // and where in it the chunk ends
     const ChunkRecord* reusable = nullptr;  // of a chunk elsewhere that may have the same bytes; stays like `raw`
     ChunkRecord* record = nullptr;          // filled in, but for file and offset, unless the chunk is reused
+
+    uint64_t bytes() const { return tile == nullptr ? raw.size() : tile_end - tile_begin; }
   };
   // See ShardContents::wait_until_ready; may be null.
   using WaitUntilReady = std::function<absl::Status(size_t entry, uint64_t end)>;
+  // See ShardContents::compress_all; may be null.
+  using CompressAll = std::function<bool()>;
 
   struct Encoded {
     const Task* task = nullptr;
-    bool reused = false;                // the bytes are those of Task::reusable, and nothing is stored
-    std::span<const std::byte> stored;  // Task::raw itself where the codec is Codec::kRaw
+    bool reused = false;  // the bytes are those of Task::reusable, and nothing is stored
+    // Task::raw itself where the codec is Codec::kRaw. Then it is empty for a chunk of a tile, whose bytes lie in runs.
+    std::span<const std::byte> stored;
   };
 
   // What is kept in memory: each thread has a buffer of one chunk for the byte planes, each slot one for an encoded
-  // batch that waits for its turn.
+  // batch that waits for its turn. A thread that has encoded a tile has another one, of a batch.
   struct Shape {
     size_t threads = 1;
     size_t slots = 1;
@@ -60,8 +69,8 @@ class EncodePipeline {
 
   // Starts up to `threads` threads, which inherit the calling thread's priority. kResourceExhausted: the system gives
   // no thread, or no memory for each thread's own buffers. No task may be longer than `chunk_bytes`. `governor` decides
-  // under CodecPolicy::kThroughput, and is told of chunks that are encoded and handed out. It is not owned, and may be
-  // null under other policies. Preconditions: `threads` >= 1, IsValidChunkBytes(chunk_bytes).
+  // under CodecPolicy::kThroughput and kAuto, and is told of chunks that are encoded and handed out. It is not owned,
+  // and may be null under other policies. Preconditions: `threads` >= 1, IsValidChunkBytes(chunk_bytes).
   static absl::StatusOr<std::unique_ptr<EncodePipeline>> Create(CodecPolicy policy, uint32_t chunk_bytes, int threads,
                                                                 CompressionGovernor* governor = nullptr);
 
@@ -70,7 +79,7 @@ class EncodePipeline {
   ~EncodePipeline();  // stops the run, if there is one, and joins the threads
 
   // Begins a run. Precondition: there is none.
-  void Start(std::vector<Task> tasks, WaitUntilReady wait_until_ready = nullptr);
+  void Start(std::vector<Task> tasks, WaitUntilReady wait_until_ready = nullptr, CompressAll compress_all = nullptr);
 
   // Waits for the next batch; it stays until the next call. Empty: all chunks were handed out. An error is the last
   // answer of the run. It is an error of wait_until_ready or of ChunkCheck, or kResourceExhausted: no memory for an
@@ -96,6 +105,7 @@ class EncodePipeline {
     std::vector<Task> tasks;
     std::vector<size_t> batch_ends;  // in `tasks`
     WaitUntilReady wait_until_ready;
+    CompressAll compress_all;
   };
   struct Slot {
     std::vector<Encoded> batch;
@@ -108,13 +118,15 @@ class EncodePipeline {
 
   void Work(Worker* worker);
   absl::Status EncodeBatch(const Run& run, size_t batch, Worker* worker, Slot* slot) const;
-  static std::span<const std::byte> EncodeChunk(const Task& task, bool compress, Worker* worker, Slot* slot);
+  static void Gather(std::span<const Task> tasks, size_t bytes_max, Worker* worker);
+  static std::span<const std::byte> EncodeChunk(const Task& task, std::span<const std::byte> raw, bool compress,
+                                                Worker* worker, Slot* slot);
   bool MayWork() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   bool IsDecided() const ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   bool NobodyWorks() const ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return working_ == 0; }
 
   const CodecPolicy policy_;
-  CompressionGovernor* const governor_;  // null unless the policy is kThroughput
+  CompressionGovernor* const governor_;  // null unless the policy is kThroughput or kAuto
 
   // Batch i is in slot i % slots_.size(). A slot is touched by the thread that took its batch, until ready_ is set, and
   // from then by the owner, until returned_ passes it.

@@ -65,8 +65,8 @@ std::string DescribeBox(std::span<const int64_t> offset, std::span<const int64_t
 }
 
 bool EntryNames::Add(std::string_view name) {
-  const auto [place, is_new] = first_.try_emplace(name, count_);
-  if (!is_new) repeated_.emplace_back(place->second, count_);
+  const auto [first, is_new] = first_.Add(name, count_);
+  if (!is_new) repeated_.emplace_back(*first, count_);
   ++count_;
   return is_new;
 }

@@ -34,7 +34,7 @@ struct NameConflict {
 class EntryNames {
  public:
   // Room for so many names.
-  void Reserve(size_t count) { first_.reserve(count); }
+  void Reserve(size_t count) { first_.Reserve(count); }
 
   // Adds the name of the next entry, which is not owned and outlives this. True: no earlier entry has it.
   bool Add(std::string_view name);

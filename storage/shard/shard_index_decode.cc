@@ -187,6 +187,7 @@ class EntryTable {
     if (!in_->CheckCount(count, kEntryBytesMin, "entry count")) return;
     const size_t table_start = in_->offset();
     names_.Reserve(std::min(count, kNamesReservedMax));
+    ranges_.reserve(std::min(count, kNamesReservedMax));
     for (uint64_t i = 0; i < count && in_->ok(); ++i) {
       start_ = in_->offset();
       number_ = i;

@@ -176,6 +176,7 @@ absl::Status ShardReader::Impl::CheckDisjoint(std::span<const EntryRead> reads) 
 
 absl::StatusOr<std::vector<ChunkRead>> ShardReader::Impl::PlanReads(std::span<const EntryRead> reads) const {
   std::vector<ChunkRead> items;
+  items.reserve(reads.size());
   for (const EntryRead& read : reads) {
     if (absl::Status status = PlanRead(read, &items); !status.ok()) return status;
   }
@@ -184,7 +185,8 @@ absl::StatusOr<std::vector<ChunkRead>> ShardReader::Impl::PlanReads(std::span<co
     const ChunkRecord& chunk = index.chunks[item.chunk];
     return std::tuple(chunk.file, chunk.offset, item.chunk);
   };
-  std::sort(items.begin(), items.end(), [&](const auto& a, const auto& b) { return place(a) < place(b); });
+  const auto comes_before = [&](const ChunkRead& a, const ChunkRead& b) { return place(a) < place(b); };
+  if (!std::is_sorted(items.begin(), items.end(), comes_before)) std::sort(items.begin(), items.end(), comes_before);
   return items;
 }
 

@@ -245,7 +245,7 @@ std::vector<std::string> ShardVerifier::NameEntries(const std::function<bool(siz
   NameSet seen;  // several boxes of one tensor are named once
   for (const size_t entry : found) {
     const std::string& name = entries[entry].spec.name;
-    if (!frame_.header.repeats_names || seen.insert(name).second) names.push_back(name);
+    if (!frame_.header.repeats_names || seen.Add(name)) names.push_back(name);
   }
   names_ += names.size();
   return names;

@@ -104,8 +104,8 @@ struct ShardWriter::Impl {
 
   absl::Status Start();
   absl::Status StartThreads();
-  absl::StatusOr<WrittenShard> Write(const std::string& path, const ShardIdentity& identity,
-                                     const ShardContents& contents, const std::function<bool()>& cancelled);
+  absl::StatusOr<WrittenShard> Write(const std::string& path, const ShardIdentity& identity, ShardContents& contents,
+                                     const std::function<bool()>& cancelled);
   absl::StatusOr<std::unique_ptr<File>> OpenFile(const std::string& path, bool recycle);
   void LowerPriorityOnce();
   absl::Status RegisterWith(const Job& job);
@@ -113,6 +113,7 @@ struct ShardWriter::Impl {
 
   absl::Status WriteChunks(Job* job, Preallocation* blocks);
   absl::Status PlaceBatch(std::span<const EncodePipeline::Encoded> batch, Job* job, Preallocation* blocks);
+  absl::Status AppendChunk(const EncodePipeline::Encoded& encoded, bool stays);
   absl::Status WriteIndex(Job* job, Preallocation* blocks);
   absl::Status Land();
   absl::Status WriteAll(Job* job);
@@ -183,7 +184,7 @@ void ShardWriter::Impl::LowerPriorityOnce() {
 }
 
 absl::StatusOr<WrittenShard> ShardWriter::Write(const std::string& path, const ShardIdentity& identity,
-                                                const ShardContents& contents, const std::function<bool()>& cancelled) {
+                                                ShardContents contents, const std::function<bool()>& cancelled) {
   try {
     return impl_->Write(path, identity, contents, cancelled);
   } catch (...) {
@@ -192,8 +193,7 @@ absl::StatusOr<WrittenShard> ShardWriter::Write(const std::string& path, const S
 }
 
 absl::StatusOr<WrittenShard> ShardWriter::Impl::Write(const std::string& path, const ShardIdentity& identity,
-                                                      const ShardContents& contents,
-                                                      const std::function<bool()>& cancelled) {
+                                                      ShardContents& contents, const std::function<bool()>& cancelled) {
   const BusySpans::Time begin = BusySpans::Now();
   bool repeats_names = false;
   if (auto status = ValidateContents(identity, contents, &repeats_names); !status.ok()) return status;
@@ -201,10 +201,12 @@ absl::StatusOr<WrittenShard> ShardWriter::Impl::Write(const std::string& path, c
   ChunkReuse reuse(contents.reuse, identity, chunk_bytes, options.reuse_saves_max);
   auto plan = PlanShard(contents, chunk_bytes, &reuse);
   if (!plan.ok()) return plan.status();
+  std::vector<ShardContents::Entry>().swap(contents.entries);  // the plan has all that is needed of them
   auto file = OpenFile(path, contents.recycle);
   if (!file.ok()) return file.status();
   LowerPriorityOnce();
 
+  repeats_names = repeats_names || !plan->tiles.empty();
   Job job{.file = file->get(),
           .header = {identity, chunk_bytes, repeats_names},
           .contents = contents,
@@ -297,19 +299,28 @@ absl::Status ShardWriter::Impl::PlaceBatch(std::span<const EncodePipeline::Encod
       if (release != nullptr) release(encoded.task->entry, encoded.task->end);
       continue;
     }
-    if (encoded.stored.size() >= kAlignedChunkBytesMin) {
+    if (record.stored_bytes >= kAlignedChunkBytesMin) {
       if (auto status = stream->Align(); !status.ok()) return status;
     }
     record.offset = stream->offset();
     if (auto status = blocks->Reserve(AlignUp(record.offset + record.stored_bytes)); !status.ok()) return status;
-    // Raw chunks are the state's own bytes, which stay if nobody is told; others are the pipeline's, which the next
-    // ones overwrite.
-    const bool stays = record.codec == Codec::kRaw && release == nullptr;
-    auto status = stays ? stream->AppendInPlace(encoded.stored) : stream->Append(encoded.stored);
-    if (!status.ok()) return status;
+    if (auto status = AppendChunk(encoded, /*stays=*/release == nullptr); !status.ok()) return status;
     if (release != nullptr) release(encoded.task->entry, encoded.task->end);
   }
   return absl::OkStatus();
+}
+
+// Raw chunks are the state's own bytes. They stay unless `release` may free them. Other chunks are in the pipeline's
+// buffers, which the next ones overwrite.
+absl::Status ShardWriter::Impl::AppendChunk(const EncodePipeline::Encoded& encoded, bool stays) {
+  const EncodePipeline::Task& task = *encoded.task;
+  if (task.record->codec != Codec::kRaw) return stream->Append(encoded.stored);
+  if (task.tile == nullptr) return stays ? stream->AppendInPlace(encoded.stored) : stream->Append(encoded.stored);
+  absl::Status status;
+  task.tile->ForEachRun(task.tile_begin, task.tile_end, [&](uint64_t offset, uint64_t bytes) {
+    if (status.ok()) status = stream->Append(task.raw.subspan(offset, bytes));
+  });
+  return status;
 }
 
 absl::Status ShardWriter::Impl::WriteIndex(Job* job, Preallocation* blocks) {
@@ -378,7 +389,7 @@ absl::Status ShardWriter::Impl::WriteAll(Job* job) {
     index.properties["io_registered"] = registered.ok() ? "true" : std::string(registered.message());
     pacer.TakeWaits();  // of a shard that failed
     times.opened = BusySpans::Now();
-    pipeline->Start(std::move(job->plan.tasks), job->contents.wait_until_ready);
+    pipeline->Start(std::move(job->plan.tasks), job->contents.wait_until_ready, job->contents.compress_all);
     status = WriteChunks(job, &blocks);
     pipeline->Stop();
     if (status.ok()) status = WriteIndex(job, &blocks);

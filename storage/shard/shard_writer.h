@@ -59,6 +59,7 @@ struct ReusableShard {
 
 // What goes into a shard. The bytes are not owned and must not change until Write returns.
 struct ShardContents {
+  // A box may become several entries of the shard, its tiles (tiles.h), unless `release` is set.
   struct Entry {
     EntrySpec spec;
     std::span<const std::byte> bytes;  // written from where they lie if they begin at a multiple of kDirectAlignment
@@ -68,6 +69,9 @@ struct ShardContents {
   // Null: all bytes are there. Else it blocks until the first `end` bytes of `entries[entry]` are, which are not looked
   // at before; an error becomes that of Write. Called by codec threads, which must not be kept for ever.
   std::function<absl::Status(size_t entry, uint64_t end)> wait_until_ready;
+  // Of CodecPolicy::kAuto: whether to compress what shrinks, though the disk waits for it. Asked for each chunk or
+  // batch of small ones, by codec threads. Null: no.
+  std::function<bool()> compress_all;
   // Null: the bytes stay until Write returns. Else they are copied on their way to the disk, and it is told that the
   // first `end` bytes of `entries[entry]`, and with wait_until_ready all that lies before these in memory, are not
   // looked at any more. So contents of any size go through memory that is given back behind the writer. On the thread
@@ -113,7 +117,7 @@ struct WrittenShard {
   ShardFooter footer;
   uint64_t logical_bytes = 0;  // of all entries, tied ones counted once
   uint64_t reused_bytes = 0;   // stored bytes of chunks that lie in other shards
-  uint64_t entry_count = 0;
+  uint64_t entry_count = 0;    // of the shard: a box that is stored in tiles counts as these
   std::map<std::string, std::string> properties;
   WriteTimes times;
   std::shared_ptr<const ReusableShard>
@@ -130,18 +134,19 @@ class ShardWriter {
   ~ShardWriter();
 
   // Creates `path`, unless it is to be recycled, writes the shard, and syncs its data; the caller syncs the directory.
-  // The same identity and contents give the same bytes, but for CodecPolicy::kThroughput, which follows the clock, and
-  // for contents that are waited for, whose chunks lie in the order of their addresses, and for properties that say
-  // what the system refused. kInvalidArgument if `contents` breaks a rule of ValidateEntry or ValidateShardTexts, names
-  // an entry twice (but as boxes of one tensor that do not overlap: EntryNames), has the wrong number of bytes, or
-  // needs an index of more than kIndexBytesMax: then no file was made or written over. After any other error there may
-  // be one, of unknown contents, which must be removed; the writer can be used again. The error is the first one of the
-  // file system's, with nothing in flight any more. kAlreadyExists: there is something of that name.
-  // kResourceExhausted: the disk has no room, or the system no memory. kInternal: what a function of `contents`, or
-  // `cancelled`, threw. kCancelled if `cancelled`, asked between chunks on this thread, returned true. An error of
-  // wait_until_ready is returned as it is; whatever the error, no thread is inside wait_until_ready any more.
-  absl::StatusOr<WrittenShard> Write(const std::string& path, const ShardIdentity& identity,
-                                     const ShardContents& contents, const std::function<bool()>& cancelled = nullptr);
+  // The same identity and contents give the same bytes, but for CodecPolicy::kThroughput and kAuto, which follow the
+  // clock, and for contents that are waited for, whose chunks lie in the order of their addresses, and for properties
+  // that say what the system refused. kInvalidArgument if `contents` breaks a rule of ValidateEntry or
+  // ValidateShardTexts, names an entry twice (but as boxes of one tensor that do not overlap: EntryNames), has the
+  // wrong number of bytes, or needs an index of more than kIndexBytesMax: then no file was made or written over. After
+  // any other error there may be one, of unknown contents, which must be removed; the writer can be used again. The
+  // error is the first one of the file system's, with nothing in flight any more. kAlreadyExists: there is something of
+  // that name. kResourceExhausted: the disk has no room, or the system no memory. kInternal: what a function of
+  // `contents`, or `cancelled`, threw. kCancelled if `cancelled`, asked between chunks on this thread, returned true.
+  // An error of wait_until_ready is returned as it is; whatever the error, no thread is inside wait_until_ready any
+  // more.
+  absl::StatusOr<WrittenShard> Write(const std::string& path, const ShardIdentity& identity, ShardContents contents,
+                                     const std::function<bool()>& cancelled = nullptr);
 
  private:
   ShardWriter();

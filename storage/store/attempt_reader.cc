@@ -19,13 +19,14 @@ namespace {
 // What a record can hold; nearly 300 years.
 constexpr uint64_t kBlockedMax = std::numeric_limits<int64_t>::max();
 
+constexpr std::string_view kShardBegin = "shard-";
+
 // The world size in a name that ShardFileName gave.
 std::optional<uint32_t> WorldSizeOf(std::string_view name) {
-  constexpr std::string_view kBegin = "shard-";
   constexpr std::string_view kMiddle = "-of-";
   constexpr std::string_view kEnd = ".tmk";
-  if (!name.starts_with(kBegin) || !name.ends_with(kEnd)) return std::nullopt;
-  name.remove_prefix(kBegin.size());
+  if (!name.starts_with(kShardBegin) || !name.ends_with(kEnd)) return std::nullopt;
+  name.remove_prefix(kShardBegin.size());
   name.remove_suffix(kEnd.size());
   const size_t middle = name.find(kMiddle);
   if (middle == std::string_view::npos) return std::nullopt;
@@ -79,16 +80,14 @@ class RecordMaker {
   void Add(const ShardReader& shard) {
     StepInfo& info = record_.info;
     const ShardIndex& index = shard.index();
-    if (record_.shards.empty()) Begin(shard.header().identity, index);
+    if (record_.info.attempt.empty()) Begin(shard.header().identity, index);
     info.entry_count += index.entries.size();
     info.stored_bytes += shard.footer().file_bytes;
     for (const ChunkRecord& chunk : index.chunks) {
       info.logical_bytes += chunk.raw_bytes;
       if (chunk.file != 0) info.reused_bytes += chunk.stored_bytes;
     }
-    record_.shards.push_back({.rank = shard.header().identity.rank,
-                              .file_bytes = shard.footer().file_bytes,
-                              .index_digest = shard.footer().index_digest});
+    record_.shards.Add(shard.header().identity.rank, shard.footer().file_bytes, shard.footer().index_digest);
     for (const FileReference& file : index.files) {
       // A list may have 65535 of them, and a shard that means harm has as many as there can be.
       if (seen_.emplace(file.attempt, file.step, file.rank, file.world_size).second) record_.references.push_back(file);
@@ -159,6 +158,30 @@ absl::StatusOr<StepRecord> ReadAttemptRecord(FileSystem& files, const StoreLayou
       ForEachShard(files, layout, store, folder, [&](std::unique_ptr<ShardReader> shard) { record.Add(*shard); });
   if (!status.ok()) return status;
   return record.Take();
+}
+
+absl::StatusOr<std::vector<uint32_t>> FindRanks(FileSystem& files, const StoreLayout& layout, const StepFolder& folder,
+                                                uint32_t world_size) {
+  const absl::StatusOr<std::vector<DirectoryEntry>> entries =
+      files.ListDirectory(layout.attempt(folder.step, folder.attempt));
+  std::vector<uint32_t> ranks;
+  if (!entries.ok())
+    return absl::IsNotFound(entries.status()) ? ranks : absl::StatusOr<std::vector<uint32_t>>(entries.status());
+  for (const DirectoryEntry& entry : *entries) {
+    uint32_t rank = 0;
+    if (!entry.name.starts_with(kShardBegin)) continue;
+    const char* const digits = entry.name.data() + kShardBegin.size();
+    if (std::from_chars(digits, entry.name.data() + entry.name.size(), rank).ec != std::errc()) continue;
+    if (rank < world_size && entry.name == ShardFileName(rank, world_size)) ranks.push_back(rank);
+  }
+  std::ranges::sort(ranks);
+  return ranks;
+}
+
+absl::Status CheckShards(const StepRecord& found, const StepRecord& committed, std::string_view path) {
+  if (found.shards == committed.shards && found.info.world_size == committed.info.world_size) return absl::OkStatus();
+  return absl::DataLossError(
+      fmt::format("{}: its shards differ in number, size or digest from those that were committed", path));
 }
 
 absl::StatusOr<std::vector<StepFolder>> ListAttempts(FileSystem& files, const StoreLayout& layout,

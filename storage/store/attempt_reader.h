@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -37,6 +38,13 @@ absl::StatusOr<std::unique_ptr<ShardReader>> ReadShard(FileSystem& files, const 
 // As ReadAttempt, for the record alone. Holds one shard open at a time, however many there are.
 absl::StatusOr<StepRecord> ReadAttemptRecord(FileSystem& files, const StoreLayout& layout, const StoreId& store,
                                              const StepFolder& folder);
+
+// The ranks that have a shard of that world size in the folder, ascending. Empty also if there is no such folder.
+absl::StatusOr<std::vector<uint32_t>> FindRanks(FileSystem& files, const StoreLayout& layout, const StepFolder& folder,
+                                                uint32_t world_size);
+
+// kDataLoss: the attempt in `path` has other shards than those that were committed.
+absl::Status CheckShards(const StepRecord& found, const StepRecord& committed, std::string_view path);
 
 // The attempts in steps/, by name. Names that are no attempt's are appended to `*strangers`.
 absl::StatusOr<std::vector<StepFolder>> ListAttempts(FileSystem& files, const StoreLayout& layout,

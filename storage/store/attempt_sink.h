@@ -4,7 +4,10 @@
 #ifndef TIDEMARK_STORAGE_STORE_ATTEMPT_SINK_H_
 #define TIDEMARK_STORAGE_STORE_ATTEMPT_SINK_H_
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -14,6 +17,13 @@
 #include "storage/shard/shard_format.h"
 
 namespace tidemark::storage {
+
+// That this process waited for the vote of another rank.
+struct RankWait {
+  uint32_t rank = 0;
+  std::chrono::steady_clock::time_point begin;  // when it had voted itself
+  std::chrono::steady_clock::time_point end;    // when it read the other's vote; late by the pause between two looks
+};
 
 // Attempts go one after the other: BeginAttempt, then CommitAttempt or AbandonAttempt.
 class AttemptSink {
@@ -32,6 +42,11 @@ class AttemptSink {
   // power loss. kUnknown: the step may or may not be committed. `phases`: what is known by now of the save's; may be
   // null.
   virtual absl::Status CommitAttempt(const StepRecord& record, const PhasesRecord* phases) = 0;
+
+  // The ranks that the latest CommitAttempt waited for, by the end; at most kRankWaitsMax, the longest. Empty but for
+  // rank 0 of several. On the thread that commits.
+  static constexpr size_t kRankWaitsMax = 8;
+  virtual std::vector<RankWait> RankWaits() const { return {}; }
 
   // The attempt has failed for the reason `why`. Removes what there is of it, and records the failure. Best effort.
   // Returns what is to be told of the save, which is an error.

@@ -18,10 +18,7 @@ namespace {
 absl::StatusOr<std::string_view> FateOf(const StepCatalog& catalog, const DeletionRecord& deletion) {
   const absl::StatusOr<std::optional<StepRecord>> record = catalog.Find(deletion.step);
   if (!record.ok()) return record.status();
-  return IsAttemptOf(*record, deletion.attempt) || !record->has_value() ||
-                 (*record)->info.attempt == ToHex(deletion.attempt.bytes)
-             ? "deleted"
-             : "replaced";
+  return !record->has_value() || (*record)->info.attempt == ToHex(deletion.attempt.bytes) ? "deleted" : "replaced";
 }
 
 // The part of the catalog's garbage that can be removed now.

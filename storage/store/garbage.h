@@ -38,12 +38,12 @@ struct RemovedGarbage {
 };
 
 // Removes the files of the catalog's garbage (StepCatalog::Deletions), but for those that a step refers to, that are in
-// `in_use` or leased, and what these refer to. It finds out what no step refers to any more, then
-// what is leased: so no reader is overlooked that took a lease and then found the step committed.
+// `in_use` or leased, and what these refer to. It finds out what no step refers to any more, then what is leased: so no
+// reader is overlooked that took a lease and then found the step committed.
 //
-// Removes the files of `removals_max` attempts at most, the newest first. Files that cannot be removed
-// are warned of and do not count; the next call tries again. The deletions must be established: a
-// reader that looks from now on must find them.
+// Removes the files of `removals_max` attempts at most, the newest first. Files that cannot be removed are warned of
+// and do not count; the next call tries again. The deletions must be established: a reader that looks from now on must
+// find them.
 absl::StatusOr<RemovedGarbage> RemoveGarbage(FileSystem& files, const StoreLayout& layout, const StepCatalog& catalog,
                                              const std::set<AttemptId>& in_use, size_t removals_max,
                                              const std::function<void(std::string_view)>& warn);

@@ -58,19 +58,25 @@ absl::StatusOr<FromIndex> ReadIndex(FileSystem& files, const StoreLayout& layout
   return FromIndex{.facts = *std::move(facts), .place = **place};
 }
 
+// A rebuild does not wait until a client of a file server finds an entry that it lists: see
+// JournalFiles::CheckIsMissing.
+absl::Status LossIfAborted(const absl::Status& status) {
+  return absl::IsAborted(status) ? absl::DataLossError(status.message()) : status;
+}
+
 // Adds the facts of the entries after `place`, up to the first that cannot be read. `place` becomes that of the last
 // one that can. Errors: those of Journal::Open, Journal::Look and DecodeFacts.
 absl::Status ReadJournal(FileSystem& files, const StoreLayout& layout, const StoreId& store, JournalPlace& place,
                          std::vector<Fact>& facts) {
   absl::StatusOr<std::unique_ptr<Journal>> journal = Journal::Open(files, layout.journal(), place);
-  if (!journal.ok()) return journal.status();
+  if (!journal.ok()) return LossIfAborted(journal.status());
   absl::Status unread;
   const absl::Status looked = (*journal)->Look([&](const KnownEntry& entry, bool) {
     if (entry.counts && unread.ok()) unread = AddFacts(entry, store, facts);
     if (unread.ok()) place = entry.place;
   });
   // What was visited stands before what could not be.
-  return unread.ok() ? looked : unread;
+  return unread.ok() ? LossIfAborted(looked) : unread;
 }
 
 absl::Status Salvage(FileSystem& files, const StoreLayout& layout, const StoreId& store,

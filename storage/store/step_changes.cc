@@ -90,10 +90,8 @@ absl::StatusOr<Facts> FailureFacts(const StepCatalog& catalog, int64_t step, uin
   absl::StatusOr<std::optional<StepRecord>> known = catalog.Find(step);
   if (!known.ok()) return known.status();
   if (known->has_value() && (*known)->info.state != StepState::kFailed) return Facts();
-  // The last failure counts; rows beside an earlier one stay.
-  if (known->has_value() && std::pair((*known)->info.created, (*known)->info.sequence) > std::pair(created, sequence)) {
-    return Facts();
-  }
+  // The last failure counts. The evaluations beside an earlier one stay.
+  if (known->has_value() && (*known)->info.sequence > sequence) return Facts();
   StepRecord failed = known->has_value() ? **std::move(known) : StepRecord();
   failed.info.step = step;
   failed.info.state = StepState::kFailed;

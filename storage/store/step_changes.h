@@ -37,7 +37,8 @@ inline constexpr size_t kStepNoteBytesMax = kFactNoteBytesMax;  // of a pin's no
 absl::StatusOr<Facts> CommitFacts(const StepCatalog& catalog, StepRecord record, const PhasesRecord* phases,
                                   const std::function<void(std::string_view)>& warn);
 
-// A save failed. No fact if more is known of the step: it has a record of something else than an earlier failure.
+// A save failed. No fact if more is known of the step: it has a record of something else than an earlier failure, that
+// is, of one with a lower sequence number.
 absl::StatusOr<Facts> FailureFacts(const StepCatalog& catalog, int64_t step, uint64_t sequence, absl::Time created,
                                    std::string_view why);
 
@@ -46,8 +47,7 @@ absl::StatusOr<Facts> UnsavedFacts(const StepCatalog& catalog, const StepInfo& i
 
 // Pins keep retention from deleting a step; a tag names a step and pins it. Pin keeps the step's tags and replaces its
 // note. Unpin removes note and tags. Untag leaves the step pinned. Errors of all four:
-// - kNotFound: the step is not committed (Unpin and Untag: it has no attempt), or it has another attempt than
-// `attempt`.
+// - kNotFound: the step is not committed (Unpin and Untag: it has no attempt), or has another one than `attempt`.
 // - kInvalidArgument: the note is longer than kStepNoteBytesMax, or the name is no tag (CheckTag).
 // - kOutOfRange: the step has kTagsPerStepMax other tags.
 // - kAlreadyExists: another step has the tag. With kMove that one loses it, in the same entry.
@@ -73,8 +73,7 @@ struct ReportOutcome {
   bool is_news = false;  // a fact says it; else the same is recorded already
 };
 
-// Evaluators have reported. `outcomes` gets one for each report, in their order. An error
-// is the catalog's.
+// Evaluators have reported. `outcomes` gets one for each report, in their order. An error is the catalog's.
 absl::StatusOr<Facts> ReportFacts(const StepCatalog& catalog, std::span<const EvaluationFact> reports,
                                   std::vector<ReportOutcome>& outcomes);
 

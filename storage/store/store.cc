@@ -212,7 +212,12 @@ absl::Status Store::RecordNotedPhases() {
     phases.swap(noted_phases_);
   }
   if (!phases) return absl::OkStatus();
-  return Change([&](const StepCatalog&) -> absl::StatusOr<Facts> { return Facts{PhasesFact{*phases}}; });
+  absl::Status status = Change([&](const StepCatalog&) -> absl::StatusOr<Facts> { return Facts{PhasesFact{*phases}}; });
+  if (!status.ok()) {
+    absl::MutexLock lock(&mutex_);
+    if (!noted_phases_) noted_phases_ = std::move(phases);
+  }
+  return status;
 }
 
 absl::Status Store::AbandonAttempt(const ShardIdentity& identity, absl::Time created, const absl::Status& why) {
@@ -375,20 +380,21 @@ absl::Status Store::Maintain() {
   return journal_->Maintain();
 }
 
-absl::Status Store::SweepUncommitted(const std::set<AttemptId>& in_use) {
+absl::Status Store::SweepUncommitted(const std::set<AttemptId>& in_use,
+                                     const std::function<void(std::string_view)>& warn) {
   if (absl::Status holds = CheckHolds(); !holds.ok()) return holds;
-  return SweepBefore(journal_->epoch(), in_use);
+  return Sweep(in_use, warn ? warn : options_.warn);
 }
 
-absl::Status Store::SweepBefore(uint64_t epoch, const std::set<AttemptId>& in_use) {
+absl::Status Store::Sweep(const std::set<AttemptId>& in_use, const std::function<void(std::string_view)>& warn) {
   std::vector<StepFolder> swept;
   absl::Status status;
   {
-    const WarnLater later(options_.warn);
+    const WarnLater later(warn);
     absl::MutexLock deleting(&deletions_mutex_);
     status = storage::SweepUncommitted(
-        files_, layout_, id_, catalog(), epoch, in_use, [&](const StepFolder& folder) { swept.push_back(folder); },
-        later.warn);
+        files_, layout_, id_, catalog(), journal_->epoch(), in_use,
+        [&](const StepFolder& folder) { swept.push_back(folder); }, later.warn);
   }
   for (const StepFolder& folder : swept) {
     if (!options_.note) break;

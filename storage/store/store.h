@@ -156,8 +156,9 @@ class Store final : public AttemptSink {
   absl::Status Maintain();
 
   // Removes what saves of earlier processes have left that were cut short. May come late: nothing waits for it.
-  // `in_use`: what this process may read or refer to.
-  absl::Status SweepUncommitted(const std::set<AttemptId>& in_use = {});
+  // `in_use`: what this process may read or refer to. `warn`: in the place of StoreOptions::warn.
+  absl::Status SweepUncommitted(const std::set<AttemptId>& in_use = {},
+                                const std::function<void(std::string_view)>& warn = nullptr);
 
  private:
   Store(FileSystem& files, StoreOptions options);
@@ -171,7 +172,7 @@ class Store final : public AttemptSink {
   absl::Status CheckJournal();
   absl::Status ClearFirstFormat();
   absl::StatusOr<bool> HasLostItsJournal() const;
-  absl::Status SweepBefore(uint64_t epoch, const std::set<AttemptId>& in_use);
+  absl::Status Sweep(const std::set<AttemptId>& in_use, const std::function<void(std::string_view)>& warn);
   absl::Status OfAnotherHolder(const absl::Status& status) const;
   absl::Status CheckIsHolder() const;
   absl::StatusOr<bool> WasCommitted(const StepFolder& folder) const;

@@ -65,6 +65,7 @@ absl::StatusOr<StoreJournal::Following> StoreJournal::Follow(const JournalPlace&
   absl::StatusOr<std::unique_ptr<Journal>> journal =
       Journal::Open(files_, layout_.journal(), from, {.create = create, .holds = options_.holder});
   if (!journal.ok()) return journal.status();
+  if (options_.appends) (*journal)->LookPastCaches();
   return Following{.journal = *std::move(journal), .applied = from};
 }
 

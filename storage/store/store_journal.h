@@ -34,8 +34,11 @@ namespace tidemark::storage {
 
 struct StoreJournalOptions {
   // The process holds the store: it begins an epoch, and has an index in the store's directory, which is made with the
-  // journal if they are not there yet. Else the catalog is in memory, and facts of a holder cannot be appended.
+  // journal if they are not there yet. Else the catalog is in memory, and what it appends counts in every epoch.
   bool holder = false;
+  // The process will append, as a worker or a command does: entries that it misses it looks for past the caches of a
+  // file server, for which it makes a file and removes it. Who holds a store always does so. A reader writes nothing.
+  bool appends = false;
   bool collects_news = false;                  // for TakeNews; a holder always does
   std::function<void(std::string_view)> warn;  // any thread; not null
 };

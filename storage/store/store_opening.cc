@@ -67,7 +67,7 @@ absl::Status Store::InitializeJoined(const HeldStore& held) {
   }
   id_ = *id;
   absl::StatusOr<std::unique_ptr<StoreJournal>> journal =
-      StoreJournal::Open(files_, layout_, id_, {.warn = options_.warn});
+      StoreJournal::Open(files_, layout_, id_, {.appends = true, .warn = options_.warn});
   if (!journal.ok()) return journal.status();
   journal_ = *std::move(journal);
   if (absl::Status looked = journal_->LookAfresh().status(); !looked.ok()) return looked;
@@ -145,7 +145,9 @@ absl::Status Store::SetUp() {
   if (!lost.ok()) return lost.status();
   status = *lost ? absl::DataLossError("it is lost") : OpenJournal();
   if (status.ok() && options_.checks_journal) status = CheckJournal();
-  if (absl::IsDataLoss(status)) status = MakeJournalAnew(status);
+  // kAborted: see JournalFiles::CheckIsMissing.
+  if (absl::IsDataLoss(status) || (absl::IsAborted(status) && options_.checks_journal))
+    status = MakeJournalAnew(status);
   return status.ok() ? ClearFirstFormat() : status;
 }
 
@@ -159,7 +161,7 @@ absl::Status Store::MakeJournalAnew(const absl::Status& why) {
 // kDataLoss: an entry that the index has applied is damaged, so readers without the index cannot read the journal.
 absl::Status Store::CheckJournal() {
   const absl::StatusOr<std::unique_ptr<StoreJournal>> whole =
-      StoreJournal::Open(files_, layout_, id_, {.warn = options_.warn});
+      StoreJournal::Open(files_, layout_, id_, {.appends = true, .warn = options_.warn});
   if (!whole.ok()) return whole.status();
   const absl::StatusOr<bool> same = SaysTheSame(catalog(), (*whole)->catalog());
   if (same.ok() && *same) return absl::OkStatus();
@@ -174,7 +176,7 @@ absl::Status Store::CheckJournal() {
 absl::Status Store::ClearFirstFormat() {
   const absl::Status there = files_.TypeOf(layout_.manifest()).status();
   if (!there.ok()) return absl::IsNotFound(there) ? absl::OkStatus() : there;
-  if (absl::Status status = SweepBefore(journal_->epoch(), {}); !status.ok()) return status;
+  if (absl::Status status = Sweep({}, options_.warn); !status.ok()) return status;
   RemoveFirstFormat(files_, layout_, options_.warn);
   return absl::OkStatus();
 }
@@ -191,8 +193,11 @@ absl::StatusOr<bool> Store::HasLostItsJournal() const {
   if (folder_there.ok()) {
     journal.LookAfresh(1);
     const absl::StatusOr<EntryNumber> highest = journal.Highest();
-    if (!highest.ok()) return highest.status();
-    if (*highest > 0) return false;
+    if (!highest.ok() && !absl::IsNotFound(highest.status())) return highest.status();
+    if (highest.ok() && *highest > 0) return false;
+  }
+  if (absl::Status missing = journal.CheckIsMissing(1); absl::IsAborted(missing) && !options_.checks_journal) {
+    return missing;
   }
   std::vector<std::string> unknown;
   const absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files_, layout_, &unknown);

@@ -34,6 +34,48 @@ TEST(FormatTable, ShowsWhatIsMetWhatIsNotAndWhyThereIsNothing) {
             "| broken    | g ÷ h    |       | ≤ 3    | failed  | a bit flipped         |\n");
 }
 
+std::vector<GrowthSeries> MadeUpGrowth() {
+  return {{.axis = "state bytes", .quantity = "blocked", .sizes = {1 << 20, 4 << 20}, .values = {0.5, 2}},
+          {.axis = "state bytes",
+           .quantity = "memory",
+           .unit = Unit::kBytes,
+           .sizes = {1 << 20, 4 << 20},
+           .values = {3 << 20, 6 << 20}},
+          {.axis = "steps", .quantity = "ls", .sizes = {10, 1000}, .values = {0.25, 0.25}}};
+}
+
+TEST(LastExponent, IsOneForAStraightLineAndZeroForWhatStaysTheSame) {
+  const std::vector<GrowthSeries> growth = MadeUpGrowth();
+  EXPECT_DOUBLE_EQ(LastExponent(growth[0]), 1);
+  EXPECT_DOUBLE_EQ(LastExponent(growth[1]), 0.5);
+  EXPECT_DOUBLE_EQ(LastExponent(growth[2]), 0);
+}
+
+TEST(FormatGrowthTables, HasATableForEachAxis) {
+  EXPECT_EQ(FormatGrowthTables(MadeUpGrowth()),
+            "| state bytes | 1.00 MiB | 4.00 MiB | last exponent |\n"
+            "|-------------|----------|----------|---------------|\n"
+            "| blocked     | 500 ms   | 2.00 s   | 1.00          |\n"
+            "| memory      | 3.00 MiB | 6.00 MiB | 0.50          |\n"
+            "\n"
+            "| steps | 10     | 1000   | last exponent |\n"
+            "|-------|--------|--------|---------------|\n"
+            "| ls    | 250 ms | 250 ms | 0.00          |\n");
+}
+
+TEST(FormatGrowthJson, HasAnObjectForEachSeries) {
+  const auto growth = nlohmann::json::parse(FormatGrowthJson(MadeUpGrowth(), {.seed = 7}));
+  EXPECT_EQ(growth["conditions"]["seed"], 7);
+  ASSERT_EQ(growth["series"].size(), 3u);
+  const auto& memory = growth["series"][1];
+  EXPECT_EQ(memory["axis"], "state bytes");
+  EXPECT_EQ(memory["quantity"], "memory");
+  EXPECT_EQ(memory["unit"], "B");
+  EXPECT_EQ(memory["sizes"], (std::vector<double>{1 << 20, 4 << 20}));
+  EXPECT_EQ(memory["values"], (std::vector<double>{3 << 20, 6 << 20}));
+  EXPECT_DOUBLE_EQ(memory["last_exponent"], 0.5);
+}
+
 TEST(FormatJson, HasAnObjectForEachRow) {
   const Conditions conditions{
       .machine = {.cpu = "a CPU", .cores = 2, .memory_bytes = 1 << 30, .kernel = "Linux 6", .file_system = "ext4 on x"},

@@ -11,13 +11,16 @@ import sys
 import tempfile
 import unittest
 
-NAMES = """stage_vs_memcpy stage_small_vs_memcpy stage_overlapped stage_gpu_vs_pinned_copy stage_gpu_on_device
-write_raw_vs_fio write_auto_vs_fio size_bf16_vs_entropy size_fp32_vs_entropy encode_vs_zstd1 decode_vs_zstd
-cpu_vs_torch_save committed_vs_torch_save restore_vs_fio restore_vs_torch_load statistics_vs_fio reuse_90_frozen
-commit_vs_fdatasync open_100k_vs_10 ranks_4_vs_1 ranks_blocked_4_vs_1 plan_1024x1024 training_slowdown rss_vs_state""".split()
+NAMES = """stage_vs_memcpy stage_small_vs_memcpy first_vs_later_save stage_overlapped stage_gpu_vs_pinned_copy
+stage_gpu_on_device write_raw_vs_fio write_throughput_vs_fio size_bf16_vs_entropy size_fp32_vs_entropy encode_vs_zstd1
+decode_vs_zstd cpu_vs_torch_save committed_vs_torch_save restore_vs_fio restore_auto_vs_fio restore_vs_torch_load
+statistics_vs_fio
+reuse_90_frozen commit_vs_fdatasync open_100k_vs_10 ranks_4_vs_1 ranks_blocked_4_vs_1 plan_1024x1024
+training_slowdown auto_size_vs_space rss_vs_state million_blocked_vs_memcpy million_commit_vs_large
+million_restore_vs_large million_stored_16b million_stored_1kib million_changed million_rss_vs_state""".split()
 
-# All but the one that trains, which takes as long on little data.
-RUN = [name for name in NAMES if name != "training_slowdown"]
+# All but those that train, which takes as long on little data.
+RUN = [name for name in NAMES if name not in ("training_slowdown", "auto_size_vs_space")]
 
 
 class TidemarkBench(unittest.TestCase):
@@ -71,6 +74,28 @@ class TidemarkBench(unittest.TestCase):
                     self.assertGreater(row["ratio"], 0, row)
                     self.assertIsInstance(row["met"], bool, row)
             self.assertEqual(os.listdir(work), [])
+
+    def test_growth_is_measured_on_little_data(self):
+        with tempfile.TemporaryDirectory(prefix="tidemark-bench-test-") as folder:
+            report = os.path.join(folder, "growth.json")
+            work = os.path.join(folder, "work")
+            status, out, err = self.run_bench("--growth", "--size", "4", "--pairs", "1", "--dir", work, "--json", report)
+            self.assertEqual(status, 0, err)
+            with open(report, encoding="utf-8") as file:
+                series = json.load(file)["series"]
+            self.assertEqual(os.listdir(work), [])
+        self.assertEqual({(one["axis"], one["quantity"]) for one in series},
+                         {(axis, quantity) for axis in ("state bytes", "entries")
+                          for quantity in ("blocked", "committed", "restored", "memory")} |
+                         {("steps", "open"), ("steps", "ls"), ("ranks", "blocked"), ("ranks", "committed")})
+        for one in series:
+            self.assertEqual(one["sizes"], sorted(one["sizes"]))
+            self.assertEqual(len(one["sizes"]), len(one["values"]), one)
+            self.assertGreater(min(one["values"]), 0, one)
+            self.assertIn("| " + one["quantity"], out)
+
+    def test_growth_and_rows_exclude_each_other(self):
+        self.assertEqual(self.run_bench("--growth", "--only", "rss_vs_state")[0], 2)
 
     def test_without_fio_its_rows_say_so(self):
         with tempfile.TemporaryDirectory(prefix="tidemark-bench-test-") as folder:

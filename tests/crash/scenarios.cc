@@ -1,5 +1,6 @@
 #include "tests/crash/scenarios.h"
 
+#include <algorithm>
 #include <iterator>
 #include <random>
 #include <set>
@@ -70,6 +71,8 @@ class RandomLife {
     const bool pin = untag || tag || !Chance(3);
     const std::string drawn = Chance(2) ? "best" : "v1";
     const auto [step, name] = untag ? *tags_.begin() : std::pair(Any(), drawn);
+    const auto named = std::ranges::find(tags_, name, &std::pair<int64_t, std::string>::second);
+    if (tag && named != tags_.end() && named->first != step) return;  // it would be refused
     kept_.Pinned(step, pin);
     const std::vector<int64_t> due = kept_.Due(max_to_keep_);
     stage_.LetGoOf(due);

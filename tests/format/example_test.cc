@@ -21,7 +21,8 @@ std::string ExampleOfTheDocumentation() {
   for (std::string line; std::getline(page, line);) {
     unsigned offset = 0;
     int end = 0;
-    if (line.size() < 58 || std::sscanf(line.c_str(), "%8x  %n", &offset, &end) != 1 || end != 10) continue;
+    if (line.size() < 58 || line.find_first_not_of("0123456789abcdef") != 8) continue;
+    if (std::sscanf(line.c_str(), "%8x  %n", &offset, &end) != 1 || end != 10) continue;
     for (size_t i = 0; i < 16; ++i) {
       const size_t column = 10 + 3 * i + (i >= 8 ? 1 : 0);
       shard.at(offset + i) = static_cast<char>(std::stoi(line.substr(column, 2), nullptr, 16));
@@ -37,7 +38,8 @@ std::string EntryOfTheDocumentation() {
   for (std::string line; std::getline(page, line);) {
     unsigned offset = 0;
     int end = 0;
-    if (line.size() < 54 || std::sscanf(line.c_str(), "%4x  %n", &offset, &end) != 1 || end != 6) continue;
+    if (line.size() < 54 || line.find_first_not_of("0123456789abcdef") != 4) continue;
+    if (std::sscanf(line.c_str(), "%4x  %n", &offset, &end) != 1 || end != 6) continue;
     EXPECT_EQ(offset, entry.size());
     for (size_t i = 0; i < 16; ++i) {
       const std::string digits = line.substr(6 + 3 * i + (i >= 8 ? 1 : 0), 2);

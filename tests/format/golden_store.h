@@ -1,4 +1,5 @@
-// The store of the first format that is kept in golden/store-1, and what it says. golden/README.md lists its contents.
+// The stores that are kept in golden/: that of the first format, store-1, and store-2. golden/README.md lists their
+// contents.
 
 #ifndef TIDEMARK_TESTS_FORMAT_GOLDEN_STORE_H_
 #define TIDEMARK_TESTS_FORMAT_GOLDEN_STORE_H_
@@ -12,8 +13,8 @@
 
 namespace tidemark::storage {
 
-inline FileTree GoldenStore() {
-  return ReadTree(PosixFileSystem(), TIDEMARK_SOURCE_DIR "/tests/format/golden/store-1");
+inline FileTree GoldenStore(std::string_view name = "store-1") {
+  return ReadTree(PosixFileSystem(), TIDEMARK_SOURCE_DIR "/tests/format/golden/" + std::string(name));
 }
 
 // A copy of it, in a directory that is not there yet.

@@ -26,6 +26,7 @@
 #include "snapshot/exchange/zip_directory.h"
 #include "snapshot/exchange/zip_format.h"
 #include "storage/bytes/byte_reader.h"
+#include "storage/bytes/byte_writer.h"
 #include "storage/journal/entry.h"
 #include "storage/journal/journal_view.h"
 #include "storage/journal/segment.h"
@@ -46,6 +47,7 @@
 #include "tests/storage/io/sanitizers.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
+#include "tests/storage/records/step_record_json.h"
 #include "tests/storage/shard/shard_testing.h"
 
 namespace tidemark::storage {
@@ -302,11 +304,6 @@ TEST_F(DecoderCost, OfAStepRecordGrowsAsWhatItHas) {
          for (uint64_t i = 0; i < n; ++i)
            record->references.push_back(ReferenceTo(TestIdentity(static_cast<int64_t>(i))));
        }},
-      {"shards",
-       [](StepRecord* record, uint64_t n) {
-         record->info.world_size = static_cast<uint32_t>(n);
-         for (uint64_t i = 0; i < n; ++i) record->shards.push_back({.rank = static_cast<uint32_t>(i)});
-       }},
       {"metrics", [](StepRecord* record, uint64_t n) { record->info.metrics = ManyMetrics(n); }},
       {"evaluations",
        [](StepRecord* record, uint64_t n) {
@@ -444,6 +441,21 @@ TEST_F(DecoderCost, OfAReadingOfTheJournalGrowsAsWhatIsMissing) {
   EXPECT_EQ(Growth(work, 2'000), "");
 }
 
+// The fact of a step without references in the form of version 1, with so many shards.
+std::string StepFactOfVersion1(uint64_t shards) {
+  constexpr size_t kDigestBytes = 16, kCountBytes = 4;
+  std::string bytes = EncodeFact(StepFact{Step()}).value();
+  bytes[1] = 1;
+  ByteWriter list;
+  list.Put<uint32_t>(static_cast<uint32_t>(shards));
+  for (uint64_t i = 0; i < shards; ++i) {
+    list.Put<uint32_t>(static_cast<uint32_t>(i));
+    list.Put<uint64_t>(i);
+    list.PutBytes16({});
+  }
+  return bytes.replace(bytes.size() - kDigestBytes - kCountBytes, kDigestBytes, list.view());
+}
+
 TEST_F(DecoderCost, OfAFactGrowsAsWhatItHas) {
   const std::string attempt = ToHex(TestIdentity().attempt.bytes);
   const std::map<std::string, std::function<Fact(uint64_t)>> facts = {
@@ -453,10 +465,10 @@ TEST_F(DecoderCost, OfAFactGrowsAsWhatItHas) {
          record.references.assign(n, {.attempt = TestIdentity().attempt});
          return StepFact{record};
        }},
-      {"shards and metrics",
+      {"references and metrics",
        [](uint64_t n) {
          StepRecord record = Step();
-         record.shards.assign(n, {});
+         record.references.assign(n, {});
          record.info.metrics = ManyMetrics(n);
          return StepFact{record};
        }},
@@ -493,6 +505,8 @@ TEST_F(DecoderCost, OfAFactGrowsAsWhatItHas) {
     };
     EXPECT_EQ(Growth(work, 2'000), "");
   }
+  const auto work = [](uint64_t n) { return Taking(StepFactOfVersion1(n), DecodeFact); };
+  EXPECT_EQ(Growth(work, 2'000), "");
 }
 
 TEST_F(DecoderCost, OfAStoreStateGrowsAsItsFacts) {
@@ -566,12 +580,12 @@ TEST_F(DecoderCost, OfAFileOfTorchGrowsAsItsTensorsAndValues) {
   const auto work = [](uint64_t n) {
     std::vector<std::string> items;
     for (uint64_t i = 0; i < n; ++i) {
-      items.push_back(pickling::Text(NameOf(i)));
-      items.push_back(pickling::Tensor(fmt::format("{}", i / 2), 0, {2, 2}, {2, 1}));
-      items.push_back(pickling::Text("v" + NameOf(i)));
-      items.push_back(pickling::Tuple({pickling::Integer(1), pickling::Text(NameOf(i))}));
+      items.push_back(pickled::Text(NameOf(i)));
+      items.push_back(pickled::Tensor(fmt::format("{}", i / 2), 0, {2, 2}, {2, 1}));
+      items.push_back(pickled::Text("v" + NameOf(i)));
+      items.push_back(pickled::Tuple({pickled::Integer(1), pickled::Text(NameOf(i))}));
     }
-    return [bytes = pickling::Whole(pickling::Dict(items))] {
+    return [bytes = pickled::Whole(pickled::Dict(items))] {
       const auto pickle = ReadPickle(bytes);
       ASSERT_THAT(pickle, IsOk());
       EXPECT_THAT(FindTorchContents(*pickle, "", [](const std::string&) { return std::optional<uint64_t>(16); }),

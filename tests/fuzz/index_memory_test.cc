@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "fmt/format.h"
@@ -53,12 +54,13 @@ SavedBytes Measure(size_t entries) {
     return directory / StepFolderName(step, TestIdentity(step).attempt) + "/" + ShardFileName(0, 1);
   };
   std::shared_ptr<const ReusableShard> last;
-  const auto save = [&](int64_t step) {
+  ShardContents again = contents;  // made here, for a save takes it
+  const auto save = [&](int64_t step, ShardContents& saved) {
     ShardIdentity identity = TestIdentity(step);
     identity.sequence = static_cast<uint64_t>(step);
     std::filesystem::create_directories(std::filesystem::path(path(step)).parent_path());
-    contents.reuse = last.get();
-    auto written = (*writer)->Write(path(step), identity, contents);
+    saved.reuse = last.get();
+    auto written = (*writer)->Write(path(step), identity, std::move(saved));
     ASSERT_THAT(written, IsOk());
     EXPECT_EQ(written->footer.index_is_delta, step > 1);
     last = written->reusable;
@@ -67,9 +69,9 @@ SavedBytes Measure(size_t entries) {
     EXPECT_THAT(ShardReader::Open(PosixFileSystem(), path(step), directory.path()), IsOk());
   };
   SavedBytes bytes;
-  bytes.first = BytesOf([&] { save(1); });
+  bytes.first = BytesOf([&] { save(1, contents); });
   for (size_t i = 0; i < entries; i += 100) numbers[i * kFloats] = -1;
-  bytes.second = BytesOf([&] { save(2); });
+  bytes.second = BytesOf([&] { save(2, again); });
   bytes.open_whole = BytesOf([&] { open(1); });
   bytes.open_delta = BytesOf([&] { open(2); });
   return bytes;

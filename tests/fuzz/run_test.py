@@ -44,7 +44,8 @@ class FuzzRun(unittest.TestCase):
                 os.chmod(path, 0o755)
             result = subprocess.run([os.path.join(self.root, "fuzz", "run"), "--programs", folder, "--work", folder + "/work",
                                      "--seconds", "7", "--jobs", "2", *targets], text=True,
-                                    env=dict(os.environ, FAILING=failing, KEEPING=keeping), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                                    env=dict(os.environ, FAILING=failing, KEEPING=keeping),
+                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             self.times = 0
             if not failing:
                 with open(os.path.join(folder, "times"), encoding="utf-8") as times:

@@ -113,8 +113,8 @@ def run(case, folder):
     processes = []
     for rank, name in enumerate(NAMES):
         with open(logs[rank], "w", encoding="utf-8") as log, open(warnings[rank], "w", encoding="utf-8") as warned:
-            processes.append(subprocess.Popen(["ip", "netns", "exec", name, sys.executable, __file__, str(rank), case, str(folder)],
-                                              stdout=log, stderr=warned))
+            command = ["ip", "netns", "exec", name, sys.executable, __file__, str(rank), case, str(folder)]
+            processes.append(subprocess.Popen(command, stdout=log, stderr=warned))
     try:
         if case != "whole":
             deadline = time.monotonic() + ANSWER

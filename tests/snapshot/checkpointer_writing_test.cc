@@ -61,7 +61,8 @@ TEST_F(CheckpointerWritingTest, WorksOnEveryBackendAndCompression) {
   int64_t step = 0;
   std::string automatic;  // what kAuto chose, which says whether the kernel lets us use io_uring
   for (IoBackend io : {IoBackend::kAuto, IoBackend::kThreads, IoBackend::kUring}) {
-    for (Compression compression : {Compression::kSpace, Compression::kThroughput, Compression::kNone}) {
+    for (Compression compression :
+         {Compression::kAuto, Compression::kSpace, Compression::kThroughput, Compression::kNone}) {
       if (io == IoBackend::kUring && automatic != "io_uring") {
         EXPECT_THAT(AsyncCheckpointer::Open({.directory = store_, .tuning = {.io = io}}),
                     StatusIs(absl::StatusCode::kUnavailable, HasSubstr("io_uring")));
@@ -83,6 +84,7 @@ TEST_F(CheckpointerWritingTest, WorksOnEveryBackendAndCompression) {
       }
       EXPECT_EQ(properties.at("compression"), compression == Compression::kSpace        ? "space"
                                               : compression == Compression::kThroughput ? "throughput"
+                                              : compression == Compression::kAuto       ? "auto"
                                                                                         : "none");
       EXPECT_EQ(properties.at("chunk_bytes"), "65536");
     }

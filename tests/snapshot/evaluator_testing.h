@@ -20,6 +20,7 @@
 #include "gtest/gtest.h"
 #include "snapshot/consumers/snapshot_stream.h"
 #include "snapshot/staging/stager.h"
+#include "snapshot/stopwatch.h"
 
 namespace tidemark {
 
@@ -168,7 +169,9 @@ class StreamTrainer {
   void Save(int64_t step, bool persist = true, const absl::Status& staged = absl::OkStatus()) {
     for (size_t i = 0; i < weight_.size(); ++i) weight_[i] = Weight(step, i);
     step_ = step;
-    waited_ = stream_.AwaitEvaluators(step, persist);
+    const Stopwatch waited;
+    stream_.AwaitEvaluators(step, persist);
+    waited_ = waited.elapsed();
     auto begun = stager_.Begin(step, state_, {.persist = persist}, absl::UnixEpoch());
     ASSERT_TRUE(begun.ok()) << begun.status();
     ASSERT_NE(*begun, nullptr) << "no room for step " << step;

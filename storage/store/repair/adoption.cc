@@ -11,8 +11,9 @@
 
 #include "fmt/format.h"
 #include "storage/shard/shard_format.h"
-#include "storage/shard/shard_verify.h"
+#include "storage/shard/shard_reader.h"
 #include "storage/store/attempt_reader.h"
+#include "storage/store/attempt_verify.h"
 #include "storage/store/garbage.h"
 #include "storage/store/store_identity.h"
 
@@ -46,22 +47,14 @@ absl::Status CheckCancelled(const AdoptionOptions& options) {
 }
 
 // Reads every byte of the attempt's shards and of what they refer to.
-absl::Status VerifyShards(FileSystem& files, const StoreLayout& layout, const StoreId& store, const StepFolder& folder,
-                          const StepRecord& record, const AdoptionOptions& options) {
-  for (const RecordedShard& shard : record.shards) {
-    const ShardIdentity identity{.store = store,
-                                 .step = folder.step,
-                                 .attempt = folder.attempt,
-                                 .sequence = record.info.sequence,
-                                 .rank = shard.rank,
-                                 .world_size = record.info.world_size};
-    const std::string path = layout.shard(folder.step, folder.attempt, shard.rank, record.info.world_size);
-    const absl::StatusOr<ShardVerification> verified =
-        VerifyShard(files, path, layout.steps(), &identity, options.read, options.progress, {}, options.cancelled);
-    if (!verified.ok()) return verified.status();
-    for (const ShardDamage& damage : verified->damage) {
-      if (!damage.unused) return absl::DataLossError(damage.what);
-    }
+absl::Status VerifyShards(FileSystem& files, const StoreLayout& layout, const StoreId& store, const StepRecord& record,
+                          const AdoptionOptions& options) {
+  const absl::StatusOr<AttemptVerification> verified =
+      VerifyAttempt(files, layout, store, record,
+                    {.read = options.read, .progress = options.progress, .cancelled = options.cancelled});
+  if (!verified.ok()) return verified.status();
+  for (const ShardDamage& damage : verified->damage) {
+    if (!damage.unused) return absl::DataLossError(damage.what);
   }
   return absl::OkStatus();
 }
@@ -81,8 +74,10 @@ absl::Status CopyRest(File& from, File& to, uint64_t begin, uint64_t end, const 
 }
 
 // Only the header says whose a shard is. It is written last, as that of every shard is: what has one is whole.
-absl::Status CopyShard(FileSystem& files, const std::string& from, const std::string& to, const ShardHeader& header,
-                       uint64_t bytes, const AdoptionOptions& options) {
+absl::Status CopyShard(FileSystem& files, const ShardReader& shard, const std::string& to, const ShardHeader& header,
+                       const AdoptionOptions& options) {
+  const std::string& from = shard.path();
+  const uint64_t bytes = shard.footer().file_bytes;
   auto source = files.OpenForRead(from, /*direct=*/false);
   if (!source.ok()) return source.status();
   auto copy = files.Create(to, /*direct=*/false);
@@ -103,9 +98,9 @@ absl::Status FillAttempt(FileSystem& files, const StoreLayout& layout, const Ado
                          const ShardIdentity& identity, AdoptionMode mode, const AdoptionOptions& options) {
   const StepFolder& folder = found.folder;
   const uint32_t world_size = found.record.info.world_size;
-  for (const RecordedShard& recorded : found.record.shards) {
-    const std::string from = layout.shard(folder.step, folder.attempt, recorded.rank, world_size);
-    const std::string to = layout.shard(folder.step, identity.attempt, recorded.rank, world_size);
+  for (uint32_t rank = 0; rank < world_size; ++rank) {
+    const std::string from = layout.shard(folder.step, folder.attempt, rank, world_size);
+    const std::string to = layout.shard(folder.step, identity.attempt, rank, world_size);
     absl::Status status;
     if (mode == AdoptionMode::kLink) {
       status = files.HardLink(from, to);
@@ -115,7 +110,7 @@ absl::Status FillAttempt(FileSystem& files, const StoreLayout& layout, const Ado
       ShardHeader header = (*shard)->header();
       header.identity.attempt = identity.attempt;
       header.identity.sequence = identity.sequence;
-      status = CopyShard(files, from, to, header, recorded.file_bytes, options);
+      status = CopyShard(files, **shard, to, header, options);
     }
     if (!status.ok()) return status;
   }
@@ -136,10 +131,8 @@ absl::StatusOr<StepRecord> MakeCopy(FileSystem& files, const StoreLayout& layout
   }
   absl::StatusOr<StepRecord> record = ReadAttemptRecord(files, layout, store, copy);
   if (!record.ok()) return record.status();
-  if (record->shards != found.record.shards) {
-    return absl::DataLossError(fmt::format("the copy of {} differs from it", layout.attempt(copy.step, copy.attempt)));
-  }
-  absl::Status status = VerifyShards(files, layout, store, copy, *record, options);
+  absl::Status status = CheckShards(*record, found.record, layout.attempt(copy.step, copy.attempt));
+  if (status.ok()) status = VerifyShards(files, layout, store, *record, options);
   if (status.ok()) status = SyncReferences(files, layout, record->references);
   if (!status.ok()) return status;
   return record;
@@ -188,7 +181,7 @@ absl::Status VerifyAdoptable(FileSystem& files, const StoreLayout& layout, const
                                            layout.attempt(found.folder.step, found.folder.attempt),
                                            StepFolderName(file.step, file.attempt)));
   }
-  return VerifyShards(files, layout, store, found.folder, found.record, options);
+  return VerifyShards(files, layout, store, found.record, options);
 }
 
 absl::Status CommitCopyOf(FileSystem& files, Store& store, const Adoptable& found, AdoptionMode mode,

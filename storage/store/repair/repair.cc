@@ -10,8 +10,8 @@
 #include "fmt/format.h"
 #include "storage/io/draft_file_system.h"
 #include "storage/io/lock_note.h"
-#include "storage/shard/shard_verify.h"
 #include "storage/store/attempt_reader.h"
+#include "storage/store/attempt_verify.h"
 #include "storage/store/first_format/convert.h"
 #include "storage/store/identity_recovery.h"
 #include "storage/store/quarantine.h"
@@ -19,7 +19,6 @@
 #include "storage/store/repair/leftovers.h"
 #include "storage/store/repair/requested_adoptions.h"
 #include "storage/store/store.h"
-#include "storage/store/store_identity.h"
 
 namespace tidemark::storage {
 namespace {
@@ -155,43 +154,24 @@ absl::Status Repair::Verify(Verdict& verdict) {
     progress_.bytes_total = std::max(progress_.bytes_total, progress_.bytes_done);
     if (options_.progress != nullptr) options_.progress(progress_);
   };
-  for (const RecordedShard& recorded : verdict.record.shards) {
-    const ShardIdentity identity{.store = store_->id(),
-                                 .step = info.step,
-                                 .attempt = verdict.folder.attempt,
-                                 .sequence = info.sequence,
-                                 .rank = recorded.rank,
-                                 .world_size = info.world_size};
-    const std::string path = layout_.shard(info.step, verdict.folder.attempt, recorded.rank, info.world_size);
-    absl::StatusOr<ShardVerification> verified =
-        VerifyShard(files_, path, layout_.steps(), &identity, options_.read, advance, {}, options_.cancelled);
-    if (!verified.ok()) return verified.status();
-    std::move(verified->damage.begin(), verified->damage.end(), std::back_inserter(verdict.damage));
-  }
+  absl::StatusOr<AttemptVerification> verified =
+      VerifyAttempt(files_, layout_, store_->id(), verdict.record,
+                    {.read = options_.read, .progress = advance, .cancelled = options_.cancelled});
+  if (!verified.ok()) return verified.status();
+  const bool restorable = verified->restorable();
+  verdict.damage = std::move(verified->damage);
   progress_.bytes_done = before + info.stored_bytes;
   for (const ShardDamage& damage : verdict.damage) {
     if (damage.foreign) return absl::FailedPreconditionError(damage.what);
   }
-  // What no restore reads takes no step out of service.
-  std::vector<ShardDamage> unused;
-  for (const ShardDamage& damage : verdict.damage) {
-    if (!damage.unused) return absl::OkStatus();
-  }
-  unused.swap(verdict.damage);
-  // Sound in itself, and yet not what was committed: a shard that was put in its place.
-  absl::StatusOr<StepRecord> found = ReadAttemptRecord(files_, layout_, store_->id(), verdict.folder);
-  absl::Status status = found.status();
-  if (found.ok() && found->shards != verdict.record.shards) {
-    status = absl::DataLossError("its shards differ in size or digest from those that were committed");
-  }
-  if (status.ok() && !unused.empty()) {
-    StoreChange change = ChangeOf(StoreChange::Kind::kLeftAlone, info.step, unused.front().path, unused);
+  if (restorable && !verdict.damage.empty()) {
+    // What no restore reads takes no step out of service.
+    StoreChange change =
+        ChangeOf(StoreChange::Kind::kLeftAlone, info.step, verdict.damage.front().path, verdict.damage);
     change.why += "; no entry is affected, and the step restores";
     tell_(change);
+    verdict.damage.clear();
   }
-  if (!IsMissingOrDamaged(status)) return status;
-  verdict.damage.push_back(
-      {.path = layout_.attempt(info.step, verdict.folder.attempt), .what = std::string(status.message())});
   return absl::OkStatus();
 }
 

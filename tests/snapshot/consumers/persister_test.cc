@@ -2,12 +2,15 @@
 
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
@@ -17,6 +20,7 @@
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 #include "tidemark/async_checkpointer.h"
+#include "tidemark/store_reader.h"
 
 namespace tidemark {
 namespace {
@@ -108,6 +112,114 @@ TEST_F(PersisterTest, WritesWhatIsThereWhileTheRestIsStaged) {
   state.late = 0;
   ASSERT_THAT(checkpointer->RestoreLatest(state), IsOk());
   EXPECT_EQ(state.late, 7);
+}
+
+// Saves two steps with kAuto. Nothing of the second one is written until `meanwhile` returns. Only `meanwhile` waits
+// for a commit.
+class AutoCompressionTest : public PersisterTest {
+ protected:
+  // The stored bytes of the second step ÷ its bytes.
+  double Save(absl::Duration interval, uint64_t snapshots,
+              const std::function<void(AsyncCheckpointer&, const SaveHandle&)>& meanwhile) {
+    const std::string store = directory_ / "store";
+    std::filesystem::remove_all(store);
+    std::vector<float> weights(1 << 20);
+    for (size_t i = 0; i < weights.size(); ++i) weights[i] = 1 + static_cast<float>(i % 1000) / 4096;
+    state_ = std::make_unique<State>();
+    state_->AddTensor("weights", Dtype::kFloat32, {1 << 20}, weights.data());
+    auto checkpointer = Open({.staging_bytes_max = snapshots * weights.size() * sizeof(float),
+                              .when_full = WhenFull::kSkip,
+                              .compression = Compression::kAuto,
+                              .reuse = false});
+    auto first = checkpointer->Save(1, *state_, {.staging = Staging::kBlocking});
+    EXPECT_THAT(first, IsOk());
+    Poll(*first);
+    absl::SleepFor(interval);
+    absl::Notification goes_on;
+    files_.SetRule([&](const storage::FailingFileSystem::Call& call) {
+      if (call.operation == "Create" || call.operation == "OpenForRewrite") goes_on.WaitForNotification();
+      return absl::OkStatus();
+    });
+    auto second = checkpointer->Save(2, *state_, {.staging = Staging::kBlocking});
+    EXPECT_THAT(second, IsOk());
+    if (meanwhile) meanwhile(*checkpointer, *second);
+    goes_on.Notify();
+    Poll(*second);
+    EXPECT_THAT(checkpointer->Close(), IsOk());
+    files_.SetRule(nullptr);
+    const auto reader = StoreReader::Open(store);
+    EXPECT_THAT(reader, IsOk());
+    std::vector<double> shares;
+    for (const StepInfo& step : (*reader)->Steps()) {
+      if (step.step <= 2) shares.push_back(static_cast<double>(step.stored_bytes) / (4 << 20));
+    }
+    EXPECT_EQ(shares.size(), 2u);
+    EXPECT_GT(shares.front(), 0.99) << "nothing is known of the disk, nor of the next save";
+    return shares.back();
+  }
+
+  static void Poll(const SaveHandle& save) {
+    while (!save.committed().ready()) absl::SleepFor(absl::Milliseconds(1));
+  }
+
+  static constexpr double kCompressed = 0.7;
+  std::unique_ptr<State> state_;
+};
+
+// On a busy machine a short time may pass before the first chunk is taken.
+TEST_F(AutoCompressionTest, CompressesEverythingWhereThereIsTime) {
+  double share = 1;
+  for (int seconds = 1; seconds <= 16 && share > kCompressed; seconds *= 4) {
+    share = Save(absl::Seconds(seconds), 1, nullptr);
+  }
+  EXPECT_LT(share, kCompressed);
+}
+
+TEST_F(AutoCompressionTest, LeavesOffWhereTheTrainerWaitsForTheCommit) {
+  const auto share = Save(absl::Seconds(2), 1, [](AsyncCheckpointer&, const SaveHandle& save) {
+    EXPECT_THAT(save.committed().WaitUntil(absl::InfinitePast()),
+                StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("not ready")));
+  });
+  EXPECT_GT(share, kCompressed);
+}
+
+TEST_F(AutoCompressionTest, LeavesOffWhereTheTrainerWaitsForALaterCommit) {
+  const auto share = Save(absl::Seconds(2), 2, [&](AsyncCheckpointer& checkpointer, const SaveHandle&) {
+    const auto third = checkpointer.Save(3, *state_, {.staging = Staging::kBlocking});
+    ASSERT_THAT(third, IsOk());
+    EXPECT_FALSE(third->skipped());
+    EXPECT_THAT(third->committed().WaitUntil(absl::InfinitePast()),
+                StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("not ready")));
+  });
+  EXPECT_GT(share, kCompressed);
+}
+
+TEST_F(AutoCompressionTest, LeavesOffWhereTheTrainerWaitsForAllThatIsBehindASave) {
+  const auto share = Save(absl::Seconds(2), 1, [](AsyncCheckpointer& checkpointer, const SaveHandle&) {
+    EXPECT_THAT(checkpointer.WaitUntilEvaluated(absl::InfinitePast()),
+                StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("still running")));
+  });
+  EXPECT_GT(share, kCompressed);
+}
+
+TEST_F(AutoCompressionTest, LeavesOffAtTheEnd) {
+  const auto share = Save(absl::Seconds(2), 1, [](AsyncCheckpointer& checkpointer, const SaveHandle&) {
+    EXPECT_THAT(checkpointer.Close(absl::InfinitePast()),
+                StatusIs(absl::StatusCode::kDeadlineExceeded, HasSubstr("still running")));
+  });
+  EXPECT_GT(share, kCompressed);
+}
+
+TEST_F(AutoCompressionTest, LeavesOffWhereTheNextSaveNeedsItsMemory) {
+  const auto share = Save(absl::Seconds(2), 1, [](AsyncCheckpointer& checkpointer, const SaveHandle&) {
+    float weight = 0;
+    State small;
+    small.AddTensor("weight", Dtype::kFloat32, {}, &weight);
+    const auto next = checkpointer.Save(3, small);
+    ASSERT_THAT(next, IsOk());
+    EXPECT_TRUE(next->skipped());
+  });
+  EXPECT_GT(share, kCompressed);
 }
 
 TEST_F(PersisterTest, LeavesNothingOfAStepWhoseStagingFailedHalfWay) {

@@ -9,7 +9,7 @@
 namespace tidemark {
 namespace {
 
-using namespace pickling;  // NOLINT: its instructions are what these tests consist of
+using namespace pickled;  // NOLINT: its instructions are what these tests consist of
 using storage::IsOk;
 using storage::StatusIs;
 using ::testing::HasSubstr;

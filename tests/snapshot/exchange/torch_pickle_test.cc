@@ -22,7 +22,7 @@ PickleNode RootOf(const std::string& pickle) {
 }
 
 TEST(TorchPickle, ReadsIntegersOfEveryLength) {
-  using namespace pickling;  // NOLINT: its instructions are what the test consists of
+  using namespace pickled;  // NOLINT: its instructions are what the test consists of
   EXPECT_EQ(RootOf(Whole(Integer(-7))).integer, -7);
   EXPECT_EQ(RootOf(Whole("K\xff")).integer, 255);
   EXPECT_EQ(RootOf(Whole("M\xff\xff")).integer, 65535);
@@ -34,7 +34,7 @@ TEST(TorchPickle, ReadsIntegersOfEveryLength) {
 }
 
 TEST(TorchPickle, ReadsContainersAndWhatIsRememberedInThem) {
-  using namespace pickling;  // NOLINT
+  using namespace pickled;  // NOLINT
   const std::string bytes = Whole(Dict({Text("a"),
                                         "]q\x05(K\x01K\x02"
                                         "e",
@@ -50,7 +50,7 @@ TEST(TorchPickle, ReadsContainersAndWhatIsRememberedInThem) {
 }
 
 TEST(TorchPickle, ReadsCallsAsDataWithTheirItemsAndState) {
-  using namespace pickling;  // NOLINT
+  using namespace pickled;  // NOLINT
   const auto pickle =
       ReadPickle(Whole(WithState(OrderedDict({Text("k"), Integer(3)}), Dict({Text("_metadata"), Integer(1)}))));
   ASSERT_THAT(pickle, IsOk());
@@ -67,7 +67,7 @@ TEST(TorchPickle, ReadsProtocol4) {
       "\x8c\x05torch\x94\x8c\x05"
       "Thing\x94\x93\x94)\x81.",
       22);
-  const std::string pickle = "\x80\x04\x95" + pickling::Raw(uint64_t{global.size()}) + global;
+  const std::string pickle = "\x80\x04\x95" + pickled::Raw(uint64_t{global.size()}) + global;
   const auto read = ReadPickle(pickle);
   ASSERT_THAT(read, IsOk());
   EXPECT_EQ(read->nodes[read->nodes[read->root].callee].text, "torch.Thing");
@@ -84,7 +84,7 @@ TEST(TorchPickle, RefusesWhatItDoesNotReadByTheOffset) {
 }
 
 TEST(TorchPickle, ReadsDoublesBoolsAndNone) {
-  using namespace pickling;  // NOLINT
+  using namespace pickled;  // NOLINT
   EXPECT_EQ(RootOf(Whole(std::string("G\x3f\xe0\0\0\0\0\0\0", 9))).number, 0.5);
   EXPECT_EQ(RootOf(Whole("\x89")).kind, Kind::kBool);
   EXPECT_EQ(RootOf(Whole("N")).kind, Kind::kNone);
@@ -99,13 +99,13 @@ TEST(TorchPickle, RefusesMoreObjectsThanItIsAskedFor) {
 // Three bytes can join a name of a megabyte to itself, any number of times.
 TEST(TorchPickle, RefusesNamesOfClassesThatAreTooLong) {
   EXPECT_THAT(
-      ReadPickle("\x80\x04" + pickling::Text(std::string(1 << 20, 'x')) + "\x94h" + std::string(1, '\0') + "\x93."),
+      ReadPickle("\x80\x04" + pickled::Text(std::string(1 << 20, 'x')) + "\x94h" + std::string(1, '\0') + "\x93."),
       StatusIs(absl::StatusCode::kDataLoss, HasSubstr("the name of a class is too long")));
 }
 
 // Neither an abort nor a read outside of the bytes; address sanitizers see the latter.
 TEST(TorchPickle, SurvivesEveryByteThatIsChangedAndEveryTruncation) {
-  using namespace pickling;  // NOLINT
+  using namespace pickled;  // NOLINT
   const std::string pickle =
       Whole(Dict({Text("a"), Tensor("0", 0, {2}, {1}), Text("b"),
                   "]q\x05(K\x01K\x02"

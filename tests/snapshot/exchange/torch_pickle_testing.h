@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-namespace tidemark::pickling {
+namespace tidemark::pickled {
 
 template <typename T>
 std::string Raw(T number) {
@@ -61,6 +61,6 @@ inline std::string Tensor(const std::string& record, int32_t offset, const std::
 
 inline std::string Whole(const std::string& object) { return "\x80\x02" + object + "."; }
 
-}  // namespace tidemark::pickling
+}  // namespace tidemark::pickled
 
 #endif  // TIDEMARK_TESTS_SNAPSHOT_EXCHANGE_TORCH_PICKLE_TESTING_H_

@@ -111,6 +111,30 @@ TEST_F(HousekeeperRetentionTest, DeletesNothingForAFunctionThatRetentionCalls) {
   EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(1, 2));
 }
 
+// A pass that fails is tried again in the next round, and what was refused in it is no reason for a round.
+TEST_F(HousekeeperRetentionTest, RestsAfterAPassThatFailsThoughAFunctionOfItHasAskedForADeletion) {
+  AsyncCheckpointer* raw = nullptr;
+  std::atomic<int64_t> calls = 0;
+  auto checkpointer = Open({.retention = {.max_to_keep = 1, .keep = [&](const StepInfo&) {
+                                            if (raw == nullptr) return true;
+                                            ++calls;
+                                            EXPECT_FALSE(raw->Delete(1).ok());
+                                            return false;
+                                          }}});
+  for (int64_t step : {1, 2}) ASSERT_THAT(SaveStep(*checkpointer, step), IsOk());
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  raw = checkpointer.get();
+  FillDisk();
+  EXPECT_THAT(checkpointer->Tidy(), StatusIs(absl::StatusCode::kResourceExhausted, HasSubstr("ENOSPC")));
+  const int64_t calls_of_the_pass = calls;
+  EXPECT_GT(calls_of_the_pass, 0);
+  absl::SleepFor(absl::Milliseconds(50));
+  EXPECT_EQ(calls, calls_of_the_pass) << "it goes round and round";
+  files_.Reset();
+  ASSERT_THAT(checkpointer->Tidy(), IsOk());
+  EXPECT_THAT(CommittedSteps(*checkpointer), ElementsAre(2));
+}
+
 // A restore begins while it looks for requests. It deletes nothing until the restore has ended.
 TEST_F(HousekeeperRetentionTest, TidiesOnceARestoreThatBeganMeanwhileIsDone) {
   absl::Notification listing, restoring;

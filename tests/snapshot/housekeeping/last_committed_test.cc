@@ -109,10 +109,10 @@ TEST_F(LastCommittedTest, WarnsWithNoLockHeldAndTakesWhatIsSetMeanwhile) {
   int warnings = 0;
   LastCommitted last(storage::PosixFileSystem(), *store_, [&](std::string_view) {
     ++warnings;
-    raw->Set(newer, raw->times_forgotten());
+    EXPECT_EQ(raw->Set(newer, raw->times_forgotten()), gone);
   });
   raw = &last;
-  last.Set(gone, last.times_forgotten());
+  EXPECT_EQ(last.Set(gone, last.times_forgotten()), nullptr);
   EXPECT_EQ(last.Get(), newer);
   EXPECT_EQ(warnings, 1);
 }
@@ -124,9 +124,9 @@ TEST_F(LastCommittedTest, IsNotASaveThatHadBegunWhenSomethingWasForgotten) {
   const auto shard =
       std::make_shared<const storage::ReusableShard>(storage::ReusableShard{.identity = CommitStep(*store_, 1, 100)});
   last.Forget();
-  last.Set(shard, before);
+  EXPECT_EQ(last.Set(shard, before), shard);
   EXPECT_EQ(last.Get(), nullptr);
-  last.Set(shard, last.times_forgotten());
+  EXPECT_EQ(last.Set(shard, last.times_forgotten()), nullptr);
   EXPECT_EQ(last.Get(), shard);
 }
 

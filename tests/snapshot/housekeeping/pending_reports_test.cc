@@ -1,5 +1,6 @@
 #include "snapshot/housekeeping/pending_reports.h"
 
+#include <list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,7 +33,7 @@ class PendingReportsTest : public testing::Test {
   // "step evaluator attempt" of what can be recorded.
   std::vector<std::string> Ready() {
     std::vector<std::string> lines;
-    for (const Report& report : pending_reports_.TakeReady()) {
+    for (const Report& report : pending_reports_.TakeReady(/*keep_verdicts=*/false)) {
       lines.push_back(std::to_string(report.step) + " " + report.evaluation.evaluator + " " + report.attempt);
     }
     return lines;
@@ -113,7 +114,7 @@ TEST_F(PendingReportsTest, KnowsThatTheSaveOfALateRowHasFailed) {
   pending_reports_.EndSave(save, absl::InternalError("EIO"), "", &notes_);
   pending_reports_.Add(ReportOf(save, 1, "late"));
   pending_reports_.Add(ReportBy(1, "of whichever there is"));
-  const auto ready = pending_reports_.TakeReady();
+  const auto ready = pending_reports_.TakeReady(/*keep_verdicts=*/false);
   ASSERT_THAT(ready, SizeIs(2));
   EXPECT_EQ(ready.front().failure, absl::InternalError("EIO"));
   EXPECT_EQ(ready.back().failure, absl::OkStatus());
@@ -125,7 +126,7 @@ TEST_F(PendingReportsTest, LetsReportsOfASnapshotThatIsNotToBeSavedThroughWithWh
   const int64_t save = BeginSave(1, unsaved);
   BeginSave(1);  // and then it is to be saved after all
   pending_reports_.Add(ReportOf(save, 1, "a"));
-  const auto ready = pending_reports_.TakeReady();
+  const auto ready = pending_reports_.TakeReady(/*keep_verdicts=*/false);
   ASSERT_THAT(ready, SizeIs(1));
   EXPECT_EQ(ready.front().unsaved, unsaved);
   EXPECT_THAT(pending_reports_.EndSave(save, absl::OkStatus(), "", &notes_), IsEmpty());
@@ -149,25 +150,54 @@ TEST_F(PendingReportsTest, GivesUpWhatIsHeldWhenAsked) {
   EXPECT_THAT(pending_reports_.TakeHeld(), IsEmpty());
 }
 
-TEST(VerdictOn, IsThatOfAnEvaluatorOnThisAttempt) {
+TEST_F(PendingReportsTest, AVerdictIsThatOfAnEvaluatorOnThisAttempt) {
   StepInfo info;
   info.step = 5;
   info.attempt = "a";
+  const auto verdict_of = [&](const Report& report) {
+    PendingReports reports;
+    std::list<Report> unrecorded;
+    unrecorded.push_back(report);
+    reports.SetUnrecorded(unrecorded);
+    return reports.VerdictOn(info);
+  };
   Report report{.step = 5, .evaluation = {}, .attempt = "a", .unsaved = nullptr, .recorded = nullptr};
   report.evaluation.evaluator = "health";
-  EXPECT_EQ(VerdictOn(info, report), "") << "it found nothing";
+  EXPECT_EQ(verdict_of(report), "") << "it found nothing";
   report.evaluation.unhealthy = "3 NaN";
-  EXPECT_EQ(VerdictOn(info, report), "health: 3 NaN");
+  EXPECT_EQ(verdict_of(report), "health: 3 NaN");
   report.attempt.clear();
-  EXPECT_EQ(VerdictOn(info, report), "health: 3 NaN") << "whichever the step has";
+  EXPECT_EQ(verdict_of(report), "health: 3 NaN") << "whichever the step has";
   report.attempt = "b";
-  EXPECT_EQ(VerdictOn(info, report), "");
+  EXPECT_EQ(verdict_of(report), "");
   report.attempt = "a";
   report.step = 6;
-  EXPECT_EQ(VerdictOn(info, report), "");
+  EXPECT_EQ(verdict_of(report), "");
   report.step = 5;
   report.unsaved = std::make_shared<StepInfo>();
-  EXPECT_EQ(VerdictOn(info, report), "") << "it is of a snapshot that was not to be saved";
+  EXPECT_EQ(verdict_of(report), "") << "it is of a snapshot that was not to be saved";
+}
+
+// From when it is given until it is in the journal.
+TEST_F(PendingReportsTest, KnowsVerdictsUntilTheyAreRecorded) {
+  StepInfo info;
+  info.step = 5;
+  Report report = ReportBy(5, "health");
+  report.evaluation.unhealthy = "3 NaN";
+  report.recorded = std::make_shared<Promise>();
+  pending_reports_.Add(std::move(report));
+  pending_reports_.Add(ReportBy(6, "loss"));
+  EXPECT_EQ(pending_reports_.VerdictOn(info), "health: 3 NaN") << "ready";
+  std::list<Report> taken = pending_reports_.TakeReady(/*keep_verdicts=*/true);
+  EXPECT_EQ(pending_reports_.VerdictOn(info), "health: 3 NaN") << "taken";
+  EXPECT_THAT(pending_reports_.Unjudged(), ElementsAre(5));
+  pending_reports_.SetUnrecorded(taken);
+  EXPECT_EQ(pending_reports_.VerdictOn(info), "health: 3 NaN") << "the disk is full";
+  EXPECT_EQ(taken.front().recorded.use_count(), 1) << "who waits for it is not told by a copy";
+  taken.pop_front();
+  pending_reports_.SetUnrecorded(taken);
+  EXPECT_EQ(pending_reports_.VerdictOn(info), "");
+  EXPECT_THAT(pending_reports_.Unjudged(), IsEmpty());
 }
 
 TEST_F(PendingReportsTest, ReportsOnACommittedStepAreOfTheAttemptThatItHadThen) {
@@ -184,19 +214,19 @@ TEST_F(PendingReportsTest, ReportsOnACommittedStepAreOfTheAttemptThatItHadThen) 
 // From when an evaluator is given the snapshot until its row has been taken, whatever becomes of the save meanwhile.
 TEST_F(PendingReportsTest, KnowsOnWhichStepsARowIsToCome) {
   const int64_t save = BeginSave(7);
-  EXPECT_THAT(pending_reports_.AwaitingRows(), IsEmpty());
+  EXPECT_THAT(pending_reports_.Unjudged(), IsEmpty());
   saves_.back()->ExpectRow();
-  EXPECT_THAT(pending_reports_.AwaitingRows(), ElementsAre(7));
+  EXPECT_THAT(pending_reports_.Unjudged(), ElementsAre(7));
   saves_.back()->RowGiven();
   pending_reports_.Add(ReportOf(save, 7, "health"));
-  EXPECT_THAT(pending_reports_.AwaitingRows(), ElementsAre(7)) << "held";
+  EXPECT_THAT(pending_reports_.Unjudged(), ElementsAre(7)) << "held";
   pending_reports_.EndSave(save, absl::OkStatus(), "a", &notes_);
-  EXPECT_THAT(pending_reports_.AwaitingRows(), ElementsAre(7)) << "ready";
+  EXPECT_THAT(pending_reports_.Unjudged(), ElementsAre(7)) << "ready";
   EXPECT_THAT(Ready(), SizeIs(1));
-  EXPECT_THAT(pending_reports_.AwaitingRows(), IsEmpty());
+  EXPECT_THAT(pending_reports_.Unjudged(), IsEmpty());
   BeginSave(8, std::make_shared<StepInfo>());
   saves_.back()->ExpectRow();
-  EXPECT_THAT(pending_reports_.AwaitingRows(), IsEmpty()) << "not to be saved";
+  EXPECT_THAT(pending_reports_.Unjudged(), IsEmpty()) << "not to be saved";
 }
 
 }  // namespace

@@ -129,21 +129,28 @@ TEST_F(ScrubberTest, FindsARottenBitSoThatTheNextSaveWritesItsChunkAnew) {
   ASSERT_THAT(checkpointer->Close(), IsOk());
 }
 
-// The store is moved while the scrub opens a file of it.
+// The store is moved while the scrub opens a file of it. No scrub begins before step 3 is committed: the commit would
+// fail in a store that is moved, and nothing is read after a commit that failed.
 TEST_F(ScrubberTest, FollowsAStoreThatIsMoved) {
-  auto checkpointer = Open(kUnlimited);
-  Save(*checkpointer, 1);
-  Save(*checkpointer, 2);
+  {
+    auto checkpointer = Open(0);
+    Save(*checkpointer, 1);
+    Save(*checkpointer, 2);
+    ASSERT_THAT(checkpointer->Close(), IsOk());
+  }
   const std::string first = ShardPath(store_, 1);
   FlipBit(first, 200'000);
-  std::atomic<bool> moved = false;
+  std::atomic<int> opened = 0;  // the scrubber looks at both until it has ended
+  auto checkpointer = Open(kUnlimited);
   files_->failing.SetGate([&](const std::string& operation, const std::string& path) {
-    if (operation != "OpenForRead" || path != first || moved.exchange(true)) return;
+    // The save opens it before, to read its index.
+    if (operation != "OpenForRead" || path != first || ++opened != 2) return;
     std::filesystem::rename(store_, directory_ / "moved");
     std::filesystem::create_directories(store_ + "/steps");
   });
-  if (const auto save = checkpointer->Save(3, state_); save.ok()) save->committed().Wait().IgnoreError();
+  ASSERT_THAT(checkpointer->Save(3, state_)->committed().Wait(), IsOk());
   EXPECT_THAT(AwaitWarning("the scrub found damage"), HasSubstr("checksum of a chunk")) << "and not that it is gone";
+  EXPECT_GE(opened, 2);
 }
 
 // The observer is called on the scrubber's thread.

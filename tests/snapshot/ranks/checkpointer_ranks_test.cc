@@ -96,6 +96,33 @@ TEST_F(CheckpointerRanksTest, AStepIsReadAsAWhole) {
   for (size_t i = 0; i < weight.size(); ++i) EXPECT_EQ(weight[i], 10'000.0f + static_cast<float>(i));
 }
 
+TEST_F(CheckpointerRanksTest, ThePhasesTellWhichRankWasSlow) {
+  TrainerRanks job(store_, 2);
+  ASSERT_THAT(job.Open(), Each(IsOk()));
+  // Rank 1 begins to write when rank 0 has missed its vote once.
+  absl::Notification has_missed;
+  std::atomic<int> looks = 0;
+  job.files(0).SetGate([&](const std::string&, const std::string& path) {
+    if (absl::EndsWith(path, "/vote-00001") && ++looks == 2) has_missed.Notify();
+  });
+  job.files(1).SetGate([&](const std::string&, const std::string& path) {
+    if (absl::StrContains(path, "/shard-")) has_missed.WaitForNotification();
+  });
+  EXPECT_THAT(job.Save(10), Each(IsOk()));
+  EXPECT_THAT(job.Close(), Each(IsOk()));
+  const auto reader = StoreReader::Open(store_);
+  ASSERT_THAT(reader, IsOk());
+  const absl::StatusOr<std::vector<SavePhase>> phases = (*reader)->Phases(10);
+  ASSERT_THAT(phases, IsOk());
+  absl::Duration commit, vote;
+  for (const SavePhase& phase : *phases) {
+    if (phase.name == "commit") commit += phase.duration;
+    if (phase.name == "vote" && phase.lane == "rank 1") vote += phase.duration;
+  }
+  EXPECT_GT(vote, absl::ZeroDuration());
+  EXPECT_LE(vote, commit);
+}
+
 TEST_F(CheckpointerRanksTest, ARankThatCannotWriteFailsTheSaveOfAll) {
   for (const int32_t bad : {0, 2}) {
     TrainerRanks job(fmt::format("{}-{}", store_, bad), 3);

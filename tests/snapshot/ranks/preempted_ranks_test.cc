@@ -93,15 +93,15 @@ TEST_F(PreemptedRanksTest, AllHaveTheTimeOfTheOneThatHasLeast) {
   guards[1] = GuardWith(kLong);
   const absl::Time end = guards[1]->deadline();
   const auto answers = OnEachRank(3, [&](int32_t rank) -> int {
-    if (rank == 0) absl::SleepFor(absl::Seconds(3));  // the others wait for it, and their time runs
+    if (rank == 0) absl::SleepFor(absl::Seconds(6));  // the others wait for it, and their time runs
     return guards[static_cast<size_t>(rank)]->PreemptedOnAnyRank(job.rank_at(rank));
   });
   EXPECT_THAT(answers, Each(1));
   EXPECT_TRUE(guards[2]->PreemptedOnAnyRank(job.rank_at(2)));  // asks nobody any more
   for (const auto& guard : guards) {
     EXPECT_TRUE(guard->preempted());
-    EXPECT_LT(guard->deadline(), end + absl::Seconds(2));
-    EXPECT_GT(guard->deadline(), end - absl::Seconds(2));
+    EXPECT_LT(guard->deadline(), end + absl::Seconds(5));
+    EXPECT_GT(guard->deadline(), end - absl::Seconds(5));
   }
 }
 
@@ -158,7 +158,7 @@ TEST_F(PreemptedRanksTest, ARankThatDoesNotComeIsGivenUpInTime) {
   ASSERT_THAT(job.Open(), Each(IsOk()));
   ASSERT_THAT(job.Save(10), Each(IsOk()));
   const absl::Time begin = absl::Now();
-  const std::unique_ptr<PreemptionGuard> guard = GuardWith(absl::Seconds(3));
+  const std::unique_ptr<PreemptionGuard> guard = GuardWith(absl::Seconds(10));
   const PreemptionReport report = SaveLast(job, 0, *guard, 20);
   EXPECT_THAT(report.save, StatusIs(StatusCode::kAborted, HasSubstr("no vote of rank 1")));
   EXPECT_THAT(report.close, IsOk());

@@ -116,7 +116,7 @@ TEST(ReplicatedEntriesTest, OtherWritersAreAnotherStructure) {
 
 // Whatever order they come in, beside whatever else: the same writers, each entry one, and loads that are even.
 TEST(ReplicatedEntriesTest, EveryRankComesToTheSameWriters) {
-  const uint32_t seed = storage::SeedOfCases();
+  const auto seed = storage::SeedOfCases();
   SCOPED_TRACE(fmt::format("TIDEMARK_SEED={}", seed));
   std::mt19937 random(seed);
   const auto draw = [&](int64_t from, int64_t to) { return std::uniform_int_distribution(from, to)(random); };

@@ -1,11 +1,14 @@
 // AsyncCheckpointer::Resume: the step to go on with, and when a training must not be begun anew.
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -68,6 +71,30 @@ TEST_F(ResumeTest, GoesOnBehindTheLatestCommittedStep) {
   SaveSteps({10, 20});
   EXPECT_THAT(Open()->Resume(trainer_.state), Resumes(21));
   EXPECT_TRUE(trainer_.IsAt(20));
+}
+
+TEST_F(ResumeTest, TakesTheMemoryOfTheFirstSave) {
+  for (const int64_t first : {0, 21}) {
+    if (first > 0) SaveSteps({20});
+    const auto checkpointer = Open();
+    ASSERT_EQ(checkpointer->statistics().staging_bytes_max, 0u);
+    ASSERT_THAT(checkpointer->Resume(trainer_.state), Resumes(first));
+    const uint64_t room = checkpointer->statistics().staging_bytes_max;
+    EXPECT_GT(room, 0u);
+    EXPECT_EQ(checkpointer->statistics().staging_bytes_in_use, 0u);
+    ASSERT_THAT(checkpointer->Save(first + 1, trainer_.state), IsOk());
+    EXPECT_EQ(checkpointer->statistics().staging_bytes_max, room);
+    EXPECT_THAT(checkpointer->WaitUntilCommitted(), IsOk());
+  }
+}
+
+// What is wrong with the state is the business of the save.
+TEST_F(ResumeTest, StartsAFreshRunWithAStateThatCannotBeSaved) {
+  State state;
+  state.AddObject(
+      "object", []() -> absl::StatusOr<std::vector<std::byte>> { return absl::InternalError("no state yet"); },
+      [](std::span<const std::byte>) { return absl::OkStatus(); });
+  EXPECT_THAT(Open()->Resume(state), Resumes(0));
 }
 
 TEST_F(ResumeTest, GoesOnBehindAnOlderStepWhereTheLatestIsDamaged) {

@@ -210,9 +210,9 @@ TEST_F(StoredSnapshotTest, TakesAChangedVersionForDamage) {
 }
 
 TEST_F(StoredSnapshotTest, RefusesAnotherShardInThePlaceOfTheCommittedOne) {
-  record_.shards[0].index_digest.bytes[0] ^= 1;
+  record_.shards.Add(1, 0, {});
   EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kDataLoss,
-                               HasSubstr("differ in size or digest from those that were committed")));
+                               HasSubstr("differ in number, size or digest from those that were committed")));
 }
 
 TEST_F(StoredSnapshotTest, SaysThatFilesAreGone) {

@@ -220,6 +220,68 @@ TEST(Stager, HasTheMemoryOfASaveThatWasPrepared) {
   EXPECT_EQ(stager.arena().bytes_mapped(), mapped);
 }
 
+TEST(Stager, HasTheMemoryThatWasPreparedInTheBackground) {
+  std::vector<float> weight(20'000'000);
+  std::string value = "short";
+  State state;
+  state.AddTensor("weight", Dtype::kFloat32, {20'000'000}, weight.data());
+  state.AddValue("value", &value);
+  ASSERT_THAT(state.Refresh(), IsOk());
+  Stager stager({});
+  stager.PrepareInBackground(state);
+  const uint64_t mapped = stager.arena().bytes_mapped();
+  EXPECT_GE(mapped, weight.size() * sizeof(float));
+  EXPECT_EQ(stager.arena().bytes_in_use(), 0u);
+  value.assign(100'000, 'x');  // there was room to grow
+  auto snapshot = stager.Begin(0, state, {}, absl::UnixEpoch());
+  ASSERT_THAT(snapshot, IsOk());
+  EXPECT_EQ(stager.arena().bytes_mapped(), mapped);
+  EXPECT_EQ(stager.arena().bytes_in_use(), mapped);
+}
+
+// As with an optimizer that makes its state at the first step.
+TEST(Stager, GivesBackWhatIsTooSmallForAStateThatHasGrown) {
+  std::vector<float> weight(20'000'000), moments(20'000'000);
+  State state;
+  state.AddTensor("weight", Dtype::kFloat32, {20'000'000}, weight.data());
+  ASSERT_THAT(state.Refresh(), IsOk());
+  Stager stager({});
+  stager.PrepareInBackground(state);
+  state.AddTensor("moments", Dtype::kFloat32, {20'000'000}, moments.data());
+  auto snapshot = stager.Begin(0, state, {}, absl::UnixEpoch());
+  ASSERT_THAT(snapshot, IsOk());
+  EXPECT_EQ(stager.arena().bytes_mapped(), stager.arena().bytes_in_use());
+}
+
+// As where tensors are stored in fewer bytes than a restore fills.
+TEST(Stager, GivesBackWhatIsMuchTooLarge) {
+  std::vector<float> weight(20'000'000);
+  State large;
+  large.AddTensor("weight", Dtype::kFloat32, {20'000'000}, weight.data());
+  State small;
+  small.AddTensor("weight", Dtype::kFloat32, {10'000'000}, weight.data());
+  ASSERT_THAT(large.Refresh(), IsOk());
+  Stager stager({});
+  stager.PrepareInBackground(large);
+  auto snapshot = stager.Begin(0, small, {}, absl::UnixEpoch());
+  ASSERT_THAT(snapshot, IsOk());
+  EXPECT_EQ(stager.arena().bytes_mapped(), stager.arena().bytes_in_use());
+}
+
+TEST(Stager, LeavesABudgetItsSecondSnapshot) {
+  std::vector<float> weight(2'000'000);
+  State state;
+  state.AddTensor("weight", Dtype::kFloat32, {2'000'000}, weight.data());
+  ASSERT_THAT(state.Refresh(), IsOk());
+  Stager stager({.staging_bytes_max = 16 << 20, .when_full = WhenFull::kFail});
+  stager.PrepareInBackground(state);
+  auto first = stager.Begin(0, state, {}, absl::UnixEpoch());
+  ASSERT_THAT(first, IsOk());
+  auto second = stager.Begin(1, state, {}, absl::UnixEpoch());
+  ASSERT_THAT(second, IsOk());
+  EXPECT_NE(*second, nullptr);
+}
+
 TEST(Stager, ReusesThePlanAndTheMemory) {
   float weight = 1;
   State state;

@@ -5,10 +5,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/storage/io/child_process.h"
@@ -21,6 +25,12 @@ namespace {
 using storage::IsOk;
 using testing::StartsWith;
 
+size_t PresentPages(std::byte* data, size_t bytes) {
+  std::vector<unsigned char> present(bytes / 4096);
+  EXPECT_EQ(mincore(data, bytes, present.data()), 0);
+  return static_cast<size_t>(std::count_if(present.begin(), present.end(), [](auto page) { return (page & 1) == 1; }));
+}
+
 TEST(StagingMemory, IsThereWhenItIsGiven) {
   CopyPool pool(2);
   for (size_t wanted : {size_t{1}, size_t{5000}, size_t{5} << 20}) {
@@ -29,17 +39,50 @@ TEST(StagingMemory, IsThereWhenItIsGiven) {
     auto memory = MapStagingMemory(bytes, pool);
     ASSERT_THAT(memory, IsOk());
     EXPECT_EQ(reinterpret_cast<uintptr_t>(memory->data.get()) % 4096, 0u);
-    std::vector<unsigned char> present(bytes / 4096);
-    ASSERT_EQ(mincore(memory->data.get(), bytes, present.data()), 0);
-    for (unsigned char page : present) EXPECT_EQ(page & 1, 1);
+    EXPECT_EQ(PresentPages(memory->data.get(), bytes), bytes / 4096);
     std::memset(memory->data.get(), 1, bytes);
   }
 }
 
-TEST(StagingMemory, SaysWhyItIsNotLocked) {
-  if (storage::kAddressSanitizer || storage::kThreadSanitizer) {
-    GTEST_SKIP() << "sanitizers answer mlock themselves, and always yes";
+TEST(PageToucher, HasTouchedEverythingWhenItIsFinished) {
+  for (const bool in_background : {false, true}) {
+    CopyPool pool(2);
+    const size_t bytes = RoundUpToPages(70 << 20);  // some pieces, and a part of one
+    const auto memory = MapUntouchedMemory(bytes);
+    ASSERT_THAT(memory, IsOk());
+    EXPECT_EQ(PresentPages(memory->data.get(), bytes), 0u);
+    PageToucher toucher(memory->data, bytes);
+    if (in_background) toucher.Begin();
+    ASSERT_THAT(toucher.Finish(pool), IsOk());
+    EXPECT_EQ(PresentPages(memory->data.get(), bytes), bytes / 4096);
   }
+}
+
+TEST(PageToucher, TouchesInTheBackground) {
+  const size_t bytes = RoundUpToPages(70 << 20);
+  const auto memory = MapUntouchedMemory(bytes);
+  ASSERT_THAT(memory, IsOk());
+  PageToucher toucher(memory->data, bytes);
+  toucher.Begin();
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  while (PresentPages(memory->data.get(), bytes) < bytes / 4096 && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_EQ(PresentPages(memory->data.get(), bytes), bytes / 4096);
+}
+
+// It holds the memory itself: the one who asked for it may have given it back.
+TEST(PageToucher, EndsInTheMiddle) {
+  const size_t bytes = RoundUpToPages(1 << 30);
+  auto memory = MapUntouchedMemory(bytes);
+  ASSERT_THAT(memory, IsOk());
+  auto toucher = std::make_unique<PageToucher>(memory->data, bytes);
+  toucher->Begin();
+  memory->data.reset();
+  toucher.reset();
+}
+
+TEST(StagingMemory, SaysWhyItIsNotLocked) {
   const std::string kind = storage::InChild([]() -> std::string {
     const rlimit nothing = {.rlim_cur = 0, .rlim_max = 0};
     if (setrlimit(RLIMIT_MEMLOCK, &nothing) != 0 || !storage::GiveUpRights()) return "SKIP";

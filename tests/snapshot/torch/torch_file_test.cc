@@ -40,7 +40,7 @@ class TorchFileTest : public ::testing::Test {
   }
   // The error of reading one tensor named "t".
   absl::Status ErrorOf(const std::string& tensor) {
-    using namespace pickling;  // NOLINT: its instructions are what these tests consist of
+    using namespace pickled;  // NOLINT: its instructions are what these tests consist of
     Write(Whole(Dict({Text("t"), tensor})), {{"0", {1, 2, 3, 4}}});
     return Read().status();
   }
@@ -55,7 +55,7 @@ class TorchFileTest : public ::testing::Test {
 };
 
 TEST_F(TorchFileTest, OfAStateDictFillsAModule) {
-  using namespace pickling;  // NOLINT
+  using namespace pickled;  // NOLINT
   // With what PyTorch says of its versions, as fields of the dictionary.
   Write(Whole(WithState(OrderedDict({Text("weight"), Tensor("0", 0, {2, 3}, {3, 1}), Text("bias"),
                                      Call(Global("torch._utils", "_rebuild_parameter"),
@@ -89,7 +89,7 @@ TEST_F(TorchFileTest, OfLibTorchsOwnFillsAModule) {
 }
 
 TEST_F(TorchFileTest, NamesTensorsByTheWayToThem) {
-  using namespace pickling;  // NOLINT
+  using namespace pickled;  // NOLINT
   const std::string tensor = Tensor("0", 0, {1}, {1});
   Write(Whole(Dict({Text("model"), OrderedDict({Text("a.b"), tensor}), Text("epoch"), Integer(3), Text("optimizer"),
                     Dict({Text("state"), Dict({Integer(0), Dict({Text("exp_avg"), tensor})}), Text("history"),
@@ -102,7 +102,7 @@ TEST_F(TorchFileTest, NamesTensorsByTheWayToThem) {
 }
 
 TEST_F(TorchFileTest, ReadsViewsAsWhatTheyReadAsAndSharesWhatIsShared) {
-  using namespace pickling;  // NOLINT
+  using namespace pickled;  // NOLINT
   Write(Whole(Dict({Text("whole"), Tensor("0", 0, {2, 3}, {3, 1}), Text("turned"), Tensor("0", 0, {3, 2}, {1, 3}),
                     Text("tied"), Tensor("0", 0, {2, 3}, {3, 1}), Text("part"), Tensor("0", 4, {2}, {1}), Text("empty"),
                     Tensor("0", 0, {0, 5}, {5, 1}), Text("scalar"), Tensor("0", 5, {}, {})})),
@@ -121,7 +121,7 @@ TEST_F(TorchFileTest, ReadsViewsAsWhatTheyReadAsAndSharesWhatIsShared) {
 }
 
 TEST_F(TorchFileTest, CallsNothingAndLeavesOtherObjectsOut) {
-  using namespace pickling;  // NOLINT
+  using namespace pickled;  // NOLINT
   const std::string touch = directory_ / "touched";
   const std::string attack = Call(Global("os", "system"), {Text("touch " + touch)});
   Write(Whole(Dict({Text("t"), Tensor("0", 0, {1}, {1}), Text("config"), attack})), {{"0", {1}}});
@@ -134,7 +134,7 @@ TEST_F(TorchFileTest, CallsNothingAndLeavesOtherObjectsOut) {
 }
 
 TEST_F(TorchFileTest, RefusesTensorsThatAreNotInTheirRecord) {
-  using namespace pickling;  // NOLINT
+  using namespace pickled;  // NOLINT
   const auto kDataLoss = absl::StatusCode::kDataLoss;
   constexpr std::string_view kOutside = "'t': a tensor that is not in its record of 16 bytes";
   EXPECT_THAT(ErrorOf(Tensor("0", 0, {4}, {1})), IsOk());
@@ -152,7 +152,7 @@ TEST_F(TorchFileTest, RefusesTensorsThatAreNotInTheirRecord) {
 }
 
 TEST_F(TorchFileTest, RefusesTensorsThatItDoesNotRead) {
-  using namespace pickling;  // NOLINT
+  using namespace pickled;  // NOLINT
   const auto kUnimplemented = absl::StatusCode::kUnimplemented;
   EXPECT_THAT(ErrorOf(Tensor("0", 0, {8}, {0})), StatusIs(kUnimplemented, HasSubstr("'t': an expanded tensor")));
   EXPECT_THAT(ErrorOf(Tensor("0", 0, {1}, {1}, "QInt8Storage")),
@@ -162,7 +162,7 @@ TEST_F(TorchFileTest, RefusesTensorsThatItDoesNotRead) {
 }
 
 TEST_F(TorchFileTest, RefusesNamesThatAreTakenOrNone) {
-  using namespace pickling;  // NOLINT
+  using namespace pickled;  // NOLINT
   const std::string tensor = Tensor("0", 0, {1}, {1});
   Write(Whole(Dict({Text("a.b"), tensor, Text("a"), Dict({Text("b"), tensor})})), {{"0", {1}}});
   EXPECT_THAT(Read(), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("two tensors have the name 'a.b'")));
@@ -175,7 +175,7 @@ TEST_F(TorchFileTest, RefusesNamesThatAreTakenOrNone) {
 
 // One key of 4 MB that 100,000 pairs use would be copied for each of them: 400 GB.
 TEST_F(TorchFileTest, CopiesNoKeyThatIsTooLongForAName) {
-  using namespace pickling;  // NOLINT
+  using namespace pickled;  // NOLINT
   std::string pairs = Text(std::string(4 << 20, 'x')) + "q\x01" + "N";
   for (int i = 0; i < 100'000; ++i) pairs += "h\x01N";
   Write(Whole("}(" + pairs + "u"));
@@ -183,7 +183,7 @@ TEST_F(TorchFileTest, CopiesNoKeyThatIsTooLongForAName) {
 }
 
 TEST_F(TorchFileTest, EndsForObjectsThatAreNestedOrSharedWithoutEnd) {
-  using namespace pickling;  // NOLINT
+  using namespace pickled;  // NOLINT
   const auto is_too_often = StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("refer to each other too often"));
   Write(
       Whole("]q\x01h\x01"
@@ -207,7 +207,7 @@ TEST_F(TorchFileTest, RefusesFilesOfOtherSorts) {
 }
 
 TEST_F(TorchFileTest, SurvivesDamage) {
-  using namespace pickling;  // NOLINT
+  using namespace pickled;  // NOLINT
   Write(Whole(OrderedDict({Text("weight"), Tensor("0", 0, {2, 3}, {3, 1}), Text("bias"), Tensor("0", 4, {2}, {1})})),
         {{"0", {1, 2, 3, 4, 5, 6}}});
   std::ifstream in(path_, std::ios::binary);

@@ -18,6 +18,7 @@
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
+#include "tests/storage/records/step_record_json.h"
 
 namespace tidemark::storage {
 namespace {
@@ -78,7 +79,7 @@ TEST_F(ManifestTest, AppliesAllFactsOrNone) {
   StepRecord unreadable = MakeRecord(10, 1, 1);
   unreadable.info.attempt = "no id";
   EXPECT_THAT(ApplyFacts(*manifest, {StepFact{MakeRecord(9, 2, 2)}, StepFact{unreadable}}),
-              StatusIs(StatusCode::kInvalidArgument, HasSubstr("the record of step 10 was not written")));
+              StatusIs(StatusCode::kInvalidArgument, HasSubstr("the record of step 10: step fact was not written")));
   for (const int64_t step : {9, 10}) EXPECT_FALSE(manifest->Find(step)->has_value()) << step;
   EXPECT_EQ(manifest->last_sequence(), 0u);
   EXPECT_EQ(*manifest->Applied(), std::nullopt);

@@ -40,7 +40,8 @@ TEST(RecordBatch, TakesNothingThatCouldNotBeReadAgain) {
   StepRecord record = RecordWithLoss(0.5);
   record.info.attempt = "not an id";
   EXPECT_THAT(PutStep(batch, std::nullopt, record),
-              StatusIs(absl::StatusCode::kInvalidArgument, testing::HasSubstr("the record of step 7 was not written")));
+              StatusIs(absl::StatusCode::kInvalidArgument,
+                       testing::HasSubstr("the record of step 7: step fact was not written: attempt")));
   EXPECT_EQ(batch.Count(), 0u);
 }
 
@@ -50,7 +51,7 @@ TEST(RecordBatch, TakesNoStepThatWouldBeReadAsAnother) {
   record.info.metrics = {{"loss \xfe", 1}, {"loss \xff", 2}};  // one name, once they are UTF-8
   EXPECT_THAT(PutStep(batch, std::nullopt, record),
               StatusIs(absl::StatusCode::kInvalidArgument,
-                       "the record of step 7 was not written, because it would be read back as a different one"));
+                       testing::HasSubstr("the record of step 7: step fact was not written: the name of a metric")));
   EXPECT_EQ(batch.Count(), 0u);
 }
 

@@ -166,7 +166,7 @@ bool InjectedFault::IsNamedIn(const absl::Status& status) const {
 FaultFigures SweepFaults(FailingFileSystem& files, const FaultScenario& scenario, size_t one_of) {
   FaultFigures figures;
   const absl::Time begin = absl::Now();
-  const uint32_t seed = SeedOfCases();
+  const auto seed = SeedOfCases();
   if (AllCasesAsked()) one_of = 1;
   std::mt19937 draw(seed);
   constexpr size_t kNever = ~size_t{0};

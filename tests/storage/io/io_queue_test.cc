@@ -21,6 +21,7 @@
 #include "storage/io/queues/uring_queue.h"
 #include "tests/storage/io/child_process.h"
 #include "tests/storage/io/direct_block.h"
+#include "tests/storage/io/drawn_cases.h"
 #include "tests/storage/io/simulated_queue.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
@@ -204,7 +205,7 @@ class RandomRun {
 
 TEST_P(IoQueueTest, AgreesWithAModelInMemory) {
   for (const bool direct : {false, true}) {
-    const uint64_t seed = std::random_device()();
+    const auto seed = SeedOfCases();
     SCOPED_TRACE(fmt::format("seed {} direct {}", seed, direct));
     auto file = Open(direct ? "direct" : "buffered", direct);
     RandomRun(*queue_, *file, seed).Go(200);
@@ -249,7 +250,7 @@ TEST_P(IoQueueTest, GoesOnWhenSignalsInterrupt) {
   ASSERT_EQ(sigaction(SIGALRM, &action, nullptr), 0);
   itimerval often = {.it_interval = {.tv_usec = 200}, .it_value = {.tv_usec = 200}};
   ASSERT_EQ(setitimer(ITIMER_REAL, &often, nullptr), 0);
-  const uint64_t seed = std::random_device()();
+  const auto seed = SeedOfCases();
   SCOPED_TRACE(fmt::format("seed {}", seed));
   auto file = Open("direct", true);
   RandomRun(*queue_, *file, seed).Go(200);

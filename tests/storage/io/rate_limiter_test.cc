@@ -3,6 +3,7 @@
 #include <random>
 
 #include "gtest/gtest.h"
+#include "tests/storage/io/drawn_cases.h"
 
 namespace tidemark::storage {
 namespace {
@@ -39,7 +40,7 @@ TEST(RateLimiter, SavesNoMoreThanABurstDuringAPause) {
 }
 
 TEST(RateLimiter, KeepsToTheRateWhateverTheSizes) {
-  const auto seed = std::random_device{}();
+  const auto seed = SeedOfCases();
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
   RateLimiter limiter(1'000'000);

@@ -84,7 +84,7 @@ DIR* __real_fdopendir(int fd);
 struct dirent* __real_readdir(DIR* directory);
 void* __real_mmap(void* address, size_t size, int protection, int flags, int fd, off_t offset);
 int __real_madvise(void* address, size_t size, int advice);
-int __real_mlock(const void* address, size_t size);
+int __real_mlock2(const void* address, size_t size, unsigned int flags);
 
 int __wrap_openat(int folder, const char* path, int flags, ...) {
   va_list rest;
@@ -167,6 +167,8 @@ void* __wrap_mmap(void* address, size_t size, int protection, int flags, int fd,
 int __wrap_madvise(void* address, size_t size, int advice) {
   return Fails("madvise") ? -1 : __real_madvise(address, size, advice);
 }
-int __wrap_mlock(const void* address, size_t size) { return Fails("mlock") ? -1 : __real_mlock(address, size); }
+int __wrap_mlock2(const void* address, size_t size, unsigned int flags) {
+  return Fails("mlock2") ? -1 : __real_mlock2(address, size, flags);
+}
 
 }  // extern "C"

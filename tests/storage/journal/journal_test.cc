@@ -9,10 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/io/forwarding_file_system.h"
+#include "storage/journal/journal_reader.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/simulated_disk.h"
 #include "tests/storage/io/stale_file_system.h"
@@ -24,6 +26,7 @@ namespace tidemark::storage {
 namespace {
 
 using absl::StatusCode;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -184,6 +187,28 @@ TEST_F(JournalTest, AMissingEntryIsNamed) {
               StatusIs(StatusCode::kDataLoss,
                        "read /journal: journal entry 2 cannot be read, and no later entry has a "
                        "copy of it: there is no such file, or a file server does not show it yet"));
+}
+
+// As a client of a file server does that remembers that names were missing.
+TEST_F(JournalTest, AnEntryThatIsListedAndCannotBeOpenedIsNoLoss) {
+  const auto journal = Open();
+  for (const char* fact : {"one", "two", "three"}) AppendFact(*journal, fact);
+  const auto open = [&](const std::string& hidden) {
+    FailingFileSystem client(disk_);
+    client.SetRule([&](const FailingFileSystem::Call& call) {
+      return absl::StrContains(call.path, hidden) ? absl::NotFoundError("remembered") : absl::OkStatus();
+    });
+    JournalFiles files(client, "/journal");
+    JournalView view;
+    return ReadEntries(files, 3, view, [] {});
+  };
+  EXPECT_THAT(
+      open("0000000002"),
+      StatusIs(StatusCode::kAborted, AllOf(HasSubstr("read /journal: journal entry 2 cannot be read now: "
+                                                     "/journal/0000/00/0000000002 is listed, and cannot be opened"),
+                                           HasSubstr("try again"))));
+  EXPECT_THAT(open("/journal/0000/00"), StatusIs(StatusCode::kAborted, HasSubstr("entry 1 cannot be read now")));
+  EXPECT_THAT(open("/journal/0000"), StatusIs(StatusCode::kAborted, HasSubstr("/journal/0000 is listed")));
 }
 
 // A copy of what is missing cannot be in a file so far behind. In between nothing is looked for one by one.

@@ -42,6 +42,7 @@ TEST_F(JobEndTest, LaterAttemptsEndWithTheJob) {
   job_.EndWithin(absl::Seconds(2));
   EXPECT_THAT(SaveAlone(0, 20),
               StatusIs(StatusCode::kAborted, AllOf(HasSubstr("no vote of rank 1"), HasSubstr("before the deadline"))));
+  job_.EndWithin(absl::Seconds(2));  // the first took most of it, and the shard must be durable in time
   EXPECT_THAT(SaveAlone(1, 30), StatusIs(StatusCode::kUnknown, HasSubstr("deadline")));
 }
 
@@ -55,7 +56,7 @@ TEST_F(JobEndTest, TheOpenAttemptEndsWithTheJob) {
     });
     std::thread ending([&] {
       writes.WaitForNotification();
-      job_.EndWithin(absl::Seconds(1));
+      job_.EndWithin(absl::Seconds(5));
     });
     const absl::Status told = SaveAlone(rank, 20 + rank);
     ending.join();

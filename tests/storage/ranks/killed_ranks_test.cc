@@ -94,7 +94,7 @@ class RankProcesses {
 TEST(KilledRanksTest, EveryOtherRankIsToldAndNoPromiseIsBroken) {
   const TestDirectory directory;
   const std::string store_path = directory.path() + "/store";
-  const uint32_t seed = SeedOfCases();
+  const auto seed = SeedOfCases();
   SCOPED_TRACE(fmt::format("TIDEMARK_SEED={}", seed));
   std::minstd_rand random(seed);
   RankProcesses processes(store_path, directory.path());

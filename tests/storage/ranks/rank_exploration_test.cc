@@ -47,7 +47,7 @@ std::vector<Bounds> AllBounds() {
 class RankExploration : public testing::TestWithParam<Bounds> {};
 
 TEST_P(RankExploration, FindsNoBrokenPromise) {
-  const uint32_t seed = SeedOfCases();
+  const auto seed = SeedOfCases();
   const bool has_time = OneOf(1, 5) == 1;  // not under a sanitizer
   const size_t in_time = GetParam().all_in_time ? 200'000 : 40'000;
   const size_t states_max = AllCasesAsked() ? 20'000'000 : has_time ? in_time : 2'000;

@@ -18,9 +18,7 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kCoordinatorDeadline = 10;
 constexpr double kParticipantDeadline = 15;
-constexpr double kPoll = 0.2;
 constexpr double kEndless = 1000;
-constexpr int kSteps = 2;
 
 class Job {
  public:
@@ -99,14 +97,14 @@ class Job {
     if (lost_power_ || now_ >= dies_[r] || world_.IsDone(world_.ranks()[r])) return;
     const int attempt = world_.ranks()[r].attempt;
     const double deadline = begun_[r] + kParticipantDeadline;
-    double next = kPoll;
+    double next = kPollSeconds;
     switch (world_.ranks()[r].participant.step()) {
       case Participant::Step::kWrite:
         if (now_ >= deadline) {
           world_.Expire(r);
         } else if (!world_.ranks()[r].has_written) {
           world_.Write(r);
-          next = Uniform(0.1, 2);
+          next = Uniform(0.1, kWriteSeconds);
         } else {
           world_.Sync(r, world_.HearsOfFailure(r) || SyncWorks());
         }
@@ -203,7 +201,7 @@ class Job {
         told_.violation = world_.Violation();
         break;
     }
-    At(now_ + Uniform(0.5, 1) * kPoll, [this] { ActOfHolder(); });
+    At(now_ + Uniform(0.5, 1) * kPollSeconds, [this] { ActOfHolder(); });
   }
 
   void ActOfTaker() {

@@ -34,6 +34,12 @@ struct SimulatedJob {
 
 SimulatedJob SimulateJob(uint32_t seed);
 
+inline constexpr int kSteps = 2;
+inline constexpr double kPollSeconds = 0.2;  // between two looks, at most
+inline constexpr double kWriteSeconds = 2;   // of a shard, at most
+// When the last rank of a sound job is told of the last step, at the latest. For each step somebody looks seven times:
+// to begin, to sync, to vote, to hear the last vote, to append, to end that, and to hear the outcome.
+inline constexpr double kSoundJobSeconds = kSteps * (kWriteSeconds + 7 * kPollSeconds);
 // How long after its save's beginning a rank may be told, unless it stood still: its deadline, and a last look.
 inline constexpr double kToldWithinSeconds = 16;
 

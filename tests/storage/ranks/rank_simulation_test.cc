@@ -24,12 +24,12 @@ TEST(RankSimulation, EveryRankIsToldTheSameInTime) {
     ASSERT_EQ(job.violation, "") << "SimulateJob(" << seed << ")";
     if (job.is_sound()) {
       ++sound;
-      EXPECT_EQ(job.committed, 2 * static_cast<int>(job.ranks)) << "SimulateJob(" << seed << ")";
-      EXPECT_LT(job.last_told, 6) << "SimulateJob(" << seed << ")";
+      EXPECT_EQ(job.committed, kSteps * static_cast<int>(job.ranks)) << "SimulateJob(" << seed << ")";
+      EXPECT_LE(job.last_told, kSoundJobSeconds) << "SimulateJob(" << seed << ")";
     }
     // A rank that lives is told something of both steps.
     if (!job.lost_power) {
-      EXPECT_GE(job.committed + job.aborted + job.unknown, 2 * (static_cast<int>(job.ranks) - job.deaths))
+      EXPECT_GE(job.committed + job.aborted + job.unknown, kSteps * (static_cast<int>(job.ranks) - job.deaths))
           << "SimulateJob(" << seed << ")";
     }
     committed += job.committed;
@@ -47,7 +47,7 @@ TEST(RankSimulation, EveryRankIsToldTheSameInTime) {
   // Each of these was drawn often enough to say something.
   for (const uint64_t often : {committed, aborted, unknown}) EXPECT_GT(often, jobs / 10);
   for (const uint32_t often : {sound, without_coordinator, taken_over, lost_power}) EXPECT_GT(often, jobs / 50);
-  EXPECT_GT(most_ranks, 60u);
+  EXPECT_GT(most_ranks, jobs < 10'000 ? 40u : 60u);
 }
 
 TEST(RankSimulation, IsReproducible) {

@@ -15,7 +15,7 @@ StepRecord RecordOf(const RankPart& part) {
   record.info.step = part.step;
   record.info.attempt = ToHex(part.attempt.bytes);
   record.info.world_size = part.world_size;
-  record.shards = {{.rank = part.rank}};
+  record.shards.Add(part.rank, 0, {});
   return record;
 }
 

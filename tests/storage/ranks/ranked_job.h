@@ -66,9 +66,7 @@ inline absl::Status SaveShard(RankedAttempts& attempts, FileSystem& files, const
                      .entry_count = 1,
                      .logical_bytes = sizeof(value),
                      .stored_bytes = (*shard)->footer().file_bytes};
-      record.shards = {{.rank = identity->rank,
-                        .file_bytes = (*shard)->footer().file_bytes,
-                        .index_digest = (*shard)->footer().index_digest}};
+      record.shards.Add(identity->rank, (*shard)->footer().file_bytes, (*shard)->footer().index_digest);
       return attempts.CommitAttempt(record);
     }
   }

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/bytes/byte_reader.h"
+#include "storage/bytes/byte_writer.h"
 #include "storage/bytes/utf8.h"
 #include "tests/storage/io/status_matchers.h"
 
@@ -41,7 +42,7 @@ RankVote SomeYes(uint32_t rank = 3) {
   info.stored_bytes = 100 + rank;
   info.reused_bytes = 10;
   info.blocked = absl::Milliseconds(rank);
-  vote.record.shards = {{.rank = rank, .file_bytes = 123456, .index_digest = Digest128{{4, 5}}}};
+  vote.record.shards.Add(rank, 123456, Digest128{{4, 5}});
   vote.record.references = {{.step = 900, .attempt = MakeAttemptId(7, 41), .rank = rank, .world_size = 8},
                             {.step = 10, .attempt = MakeAttemptId(2, 1), .rank = 0, .world_size = 2}};
   return vote;
@@ -95,8 +96,9 @@ TEST(StatementsTest, VotesAreMergedIntoTheRecordOfTheStep) {
   EXPECT_EQ(merged.info.reused_bytes, 30u);
   EXPECT_EQ(merged.info.blocked, absl::Milliseconds(2));
   EXPECT_EQ(merged.info.world_size, 8u);
-  ASSERT_EQ(merged.shards.size(), 3u);
-  EXPECT_EQ(merged.shards[2].rank, 2u);
+  ShardsDigest shards;
+  for (uint32_t rank = 0; rank < 3; ++rank) shards.Add(rank, 123456, Digest128{{4, 5}});
+  EXPECT_EQ(merged.shards, shards);
   EXPECT_EQ(merged.references.size(), 4u);  // the one that all of them have counts once
 }
 
@@ -125,11 +127,29 @@ TEST(StatementsTest, EveryChangedByteAndEveryLengthIsDamage) {
   }
 }
 
+// Version 1 has a list of shards in the place of their digest.
+TEST(StatementsTest, AVoteOfVersion1IsRead) {
+  constexpr size_t kReferencesBytes = sizeof(uint32_t) + 2 * 32, kDigestBytes = 16, kChecksumBytes = 8;
+  const RankVote vote = SomeYes();
+  std::string bytes = *EncodeRankVote(vote);
+  bytes[8] = 1;
+  ByteWriter shards;
+  shards.Put<uint32_t>(1);
+  shards.Put<uint32_t>(vote.part.rank);
+  shards.Put<uint64_t>(123456);
+  shards.PutBytes16({4, 5});
+  bytes.replace(bytes.size() - kChecksumBytes - kReferencesBytes - kDigestBytes, kDigestBytes, shards.view());
+  RepairChecksum(bytes);
+  const absl::StatusOr<RankVote> decoded = DecodeRankVote(bytes);
+  ASSERT_THAT(decoded, IsOk());
+  EXPECT_EQ(*EncodeRankVote(*decoded), *EncodeRankVote(vote));
+}
+
 TEST(StatementsTest, ANewerVersionIsNotDamage) {
   for (Form& form : AllForms()) {
-    form.bytes[8] = 2;
+    form.bytes[8] = 3;
     RepairChecksum(form.bytes);
-    EXPECT_THAT(form.decode(form.bytes), StatusIs(StatusCode::kUnimplemented, HasSubstr("version 2")));
+    EXPECT_THAT(form.decode(form.bytes), StatusIs(StatusCode::kUnimplemented, HasSubstr("version 3")));
   }
 }
 
@@ -174,8 +194,6 @@ TEST(StatementsTest, WhatNoReaderTakesIsNotWritten) {
   refuses([](StepRecord& record) { record.info.world_size = 4; });
   refuses([](StepRecord& record) { record.info.state = StepState::kDamaged; });
   refuses([](StepRecord& record) { record.info.pinned = true; });
-  refuses([](StepRecord& record) { record.shards[0].rank = 4; });
-  refuses([](StepRecord& record) { record.shards.clear(); });
   RankOutcomes outcomes;
   outcomes.outcomes.resize(kOutcomesKept + 1);
   EXPECT_THAT(EncodeRankOutcomes(outcomes), StatusIs(StatusCode::kInvalidArgument, HasSubstr("at most 64")));

@@ -14,6 +14,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/bytes/byte_reader.h"
+#include "storage/bytes/byte_writer.h"
 #include "storage/bytes/ids.h"
 #include "storage/records/fact.h"
 #include "storage/records/metric_report.h"
@@ -21,6 +22,7 @@
 #include "tests/non_finite.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/records/fact_testing.h"
+#include "tests/storage/records/step_record_json.h"
 
 namespace tidemark::storage {
 namespace {
@@ -93,13 +95,33 @@ TEST(FactCodec, WritesAFactAsTheseBytes) {
   EXPECT_EQ(Bytes(kept), "\5\1\1" + std::string(22, '\0') + "\xff" + std::string(4, '\0'));
 }
 
+// FullStep, with the list of its shards.
+std::string FullStepOfVersion1() {
+  constexpr size_t kReferencesBytes = sizeof(uint32_t) + 32, kDigestBytes = 16;
+  std::string bytes = Bytes(FactsOfEachKind().front());
+  bytes[1] = 1;
+  ByteWriter shards;
+  shards.Put<uint32_t>(2);
+  for (const uint8_t rank : {0, 1}) {
+    shards.Put<uint32_t>(rank);
+    shards.Put<uint64_t>(rank == 0 ? 50 : 40);
+    shards.PutBytes16({static_cast<uint8_t>(rank + 1)});
+  }
+  return bytes.replace(bytes.size() - kReferencesBytes - kDigestBytes, kDigestBytes, shards.view());
+}
+
 // What is in journals stays readable: a form that changes needs a new version, and the old one its reader.
 TEST(FactCodec, HasTheFormsOfItsVersion) {
   std::vector<std::string> digests;
   for (const Fact& fact : FactsOfEachKind())
     digests.push_back(ToHex(DigestOf(AsBytes(Bytes(fact))).bytes).substr(0, 8));
-  EXPECT_THAT(digests, ElementsAre("a5fec028", "8ddc41f8", "7ea79f73", "a5232e5a", "128fdd07", "5d5926b2", "5110d2ad",
+  EXPECT_THAT(digests, ElementsAre("271f3f3e", "8ddc41f8", "7ea79f73", "a5232e5a", "128fdd07", "5d5926b2", "5110d2ad",
                                    "2eff9e42", "231bfab8", "193dbd3e"));
+  // As version 1 of a step fact was, when this was its digest.
+  EXPECT_EQ(ToHex(DigestOf(AsBytes(FullStepOfVersion1())).bytes).substr(0, 8), "a5fec028");
+  const auto decoded = DecodeFact(FullStepOfVersion1());
+  ASSERT_THAT(decoded, IsOk());
+  EXPECT_EQ(Bytes(*decoded), Bytes(FactsOfEachKind().front()));
   for (uint8_t number = 1; number <= 6; ++number) {
     const StepState states[] = {StepState::kCommitted, StepState::kDamaged, StepState::kLost,
                                 StepState::kFailed,    StepState::kDeleted, StepState::kUnsaved};

@@ -34,8 +34,8 @@ StepRecord FullStep(int64_t step, uint8_t attempt) {
   info.pin_note = "größe";
   info.tags = {"best", "v1"};
   info.kept = "latest";
-  record.shards = {{.rank = 0, .file_bytes = 50, .index_digest = Digest128{{1}}},
-                   {.rank = 1, .file_bytes = 40, .index_digest = Digest128{{2}}}};
+  record.shards.Add(0, 50, Digest128{{1}});
+  record.shards.Add(1, 40, Digest128{{2}});
   record.references = {{.step = 10, .attempt = TestAttempt(9), .rank = 1, .world_size = 2}};
   return record;
 }
@@ -142,7 +142,7 @@ StepRecord FactDrawer::Record() {
   }
   if (info.state == StepState::kDeleted) return record;
   for (uint64_t n = Below(3); n > 0; --n) {
-    record.shards.push_back({.rank = static_cast<uint32_t>(random_()), .file_bytes = random_()});
+    record.shards.Add(static_cast<uint32_t>(random_()), random_(), {});
     record.references.push_back(
         {.step = Step(), .attempt = TestAttempt(static_cast<uint8_t>(Below(4))), .world_size = 3});
   }

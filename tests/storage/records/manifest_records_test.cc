@@ -10,6 +10,7 @@
 #include "nlohmann/json.hpp"
 #include "storage/records/json_fields.h"
 #include "tests/storage/io/status_matchers.h"
+#include "tests/storage/records/step_record_json.h"
 
 namespace tidemark::storage {
 namespace {
@@ -51,8 +52,8 @@ StepRecord FullRecord() {
                               .reported = absl::FromUnixNanos(1'700'000'001'123'456'789),
                               .took = absl::Nanoseconds(123)},
                              {.evaluator = "z"}};
-  record.shards = {{.rank = 0, .file_bytes = 4096, .index_digest = Digest128{{1, 2, 3}}},
-                   {.rank = 1, .file_bytes = 8192}};
+  record.shards.Add(0, 4096, Digest128{{1, 2, 3}});
+  record.shards.Add(1, 8192, {});
   record.references = {{.step = 900, .attempt = AttemptId{{9}}, .rank = 1, .world_size = 2}};
   return record;
 }
@@ -149,7 +150,8 @@ TEST(StepRecord, RefusesAnEvaluationThatLacksAFieldOrHasAWrongOne) {
 TEST(StepRecord, OfVersionOneHasNoEvaluationsAndNoPin) {
   nlohmann::json old = ParseJson(EncodeStepRecord(FullRecord()));
   old["version"] = 1;
-  for (const char* key : {"evaluations", "pinned", "pin_note", "kept"}) old.erase(key);
+  for (const char* key : {"evaluations", "pinned", "pin_note", "kept", "shards_digest"}) old.erase(key);
+  old["shards"] = nlohmann::json::array();
   auto decoded = DecodeStepRecord(old.dump());
   ASSERT_THAT(decoded, IsOk());
   EXPECT_THAT(decoded->info.evaluations, IsEmpty());
@@ -217,7 +219,7 @@ TEST(Records, RefuseWhatIsNoJsonAndANewerVersion) {
     EXPECT_THAT(DecodeDeletionRecord(text), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("deletion record")));
   }
   for (const absl::Status& status :
-       {DecodeStoreRecord("{\"version\": 4}").status(), DecodeStepRecord("{\"version\": 3}").status(),
+       {DecodeStoreRecord("{\"version\": 4}").status(), DecodeStepRecord("{\"version\": 4}").status(),
         DecodeDeletionRecord("{\"version\": 3}").status()}) {
     EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnimplemented,
                                  AllOf(HasSubstr("record has version "), HasSubstr("this library reads up to"))));
@@ -289,6 +291,14 @@ constexpr std::string_view kStepOfVersion2 =
     R"("03000000000000000000000000000000","rank":0,"step":9,"world_size":1}],"reused_bytes":10,"sequence":11,)"
     R"("shards":[{"file_bytes":12,"index_digest":"04000000000000000000000000000000","rank":0}],"state":"lost",)"
     R"("step":13,"stored_bytes":14,"user_metadata":"{}","version":2,"world_size":1})";
+constexpr std::string_view kStepOfVersion3 =
+    R"({"attempt":"02000000000000000000000000000000","blocked_ns":5,"created_unix_ns":6,"entry_count":7,)"
+    R"("evaluations":[{"evaluator":"e","metrics":{"loss":"NaN"},"outcome":"skipped","reason":"s",)"
+    R"("reported_unix_ns":15,"took_ns":16,"unhealthy":"u","worker":"w"}],"kept":"k","logical_bytes":8,)"
+    R"("metrics":{"e/loss":"NaN","loss":0.5},"pin_note":"n","pinned":true,"reason":"r","references":[{"attempt":)"
+    R"("03000000000000000000000000000000","rank":0,"step":9,"world_size":1}],"reused_bytes":10,"sequence":11,)"
+    R"("shards_digest":"08d4660c60f32cd93c798eeae53266b5","state":"lost",)"
+    R"("step":13,"stored_bytes":14,"user_metadata":"{}","version":3,"world_size":1})";
 constexpr std::string_view kDeletionOfVersion2 =
     R"({"attempt":"02000000000000000000000000000000","references":["03000000000000000000000000000000"],"step":13,)"
     R"("version":2})";
@@ -302,13 +312,16 @@ TEST(Records, AreReadAndWrittenAsEachVersionHasThem) {
   ASSERT_THAT(old, IsOk());
   auto step = DecodeStepRecord(kStepOfVersion2);
   ASSERT_THAT(step, IsOk());
-  EXPECT_EQ(EncodeStepRecord(*step), kStepOfVersion2);
+  EXPECT_EQ(EncodeStepRecord(*step), kStepOfVersion3);
   old->info.metrics["e/loss"] = std::nan("");
   old->info.evaluations = step->info.evaluations;
   old->info.pinned = true;
   old->info.pin_note = "n";
   old->info.kept = "k";
-  EXPECT_EQ(EncodeStepRecord(*old), kStepOfVersion2);
+  EXPECT_EQ(EncodeStepRecord(*old), kStepOfVersion3);
+  auto newest = DecodeStepRecord(kStepOfVersion3);
+  ASSERT_THAT(newest, IsOk());
+  EXPECT_EQ(EncodeStepRecord(*newest), kStepOfVersion3);
   auto deletion = DecodeDeletionRecord(kDeletionOfVersion2);
   ASSERT_THAT(deletion, IsOk());
   EXPECT_EQ(EncodeDeletionRecord(*deletion), kDeletionOfVersion2);

@@ -67,7 +67,7 @@ struct NaiveState {
       if (old.info.attempt != info.attempt || info.state == StepState::kDeleted) AddGarbage(old);
     }
     steps[info.step] = fact.record;
-    if (info.state != StepState::kDeleted) garbage.erase(info.attempt);
+    if (MayHaveFiles(info.state)) garbage.erase(info.attempt);
     if (phases.contains(info.step) && phases[info.step].attempt != info.attempt) phases.erase(info.step);
     sequence = std::max(sequence, info.sequence);
   }

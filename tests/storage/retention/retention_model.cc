@@ -177,7 +177,7 @@ RetentionOptions RandomRules(std::mt19937& random) {
 }
 
 uint32_t FirstSeed() {
-  const uint32_t seed = SeedOfCases();
+  const auto seed = SeedOfCases();
   std::cout << "seed " << seed << "\n";
   return seed;
 }

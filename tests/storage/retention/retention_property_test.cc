@@ -24,6 +24,7 @@
 #include "tests/storage/io/drawn_cases.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
+#include "tests/storage/records/step_record_json.h"
 #include "tests/storage/retention/retention_model.h"
 #include "tests/storage/store/test_store.h"
 

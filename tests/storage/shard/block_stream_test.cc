@@ -6,6 +6,7 @@
 #include <random>
 
 #include "gtest/gtest.h"
+#include "tests/storage/io/drawn_cases.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/shard/shard_testing.h"
 
@@ -55,7 +56,7 @@ class MemoryQueue final : public IoQueue {
 };
 
 TEST(BlockStream, WritesWhatIsAppendedInAnySizesAndWays) {
-  const auto seed = std::random_device{}();
+  const auto seed = SeedOfCases();
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
   for (size_t depth : {1, 2, 5}) {

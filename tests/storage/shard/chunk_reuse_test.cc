@@ -231,7 +231,7 @@ class SimulatedSteps {
 class ReusedBytes : public ::testing::TestWithParam<int> {};
 
 TEST_P(ReusedBytes, AreInFilesOfAtMostTwiceAWholeStep) {
-  const auto seed = std::random_device{}();
+  const auto seed = SeedOfCases();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
   SimulatedSteps steps;
@@ -254,7 +254,7 @@ INSTANTIATE_TEST_SUITE_P(Percent, ReusedBytes, ::testing::Values(1, 5, 20, 50));
 class TinyTensors : public ::testing::TestWithParam<int> {};
 
 TEST_P(TinyTensors, AreInFilesOfAtMostTwiceAWholeStepWithTheirIndices) {
-  const auto seed = std::random_device{}();
+  const auto seed = SeedOfCases();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
   const size_t one_of = OneOf(1, 2);
@@ -287,7 +287,7 @@ INSTANTIATE_TEST_SUITE_P(PerMille, TinyTensors, ::testing::Values(0, 10, 200));
 
 // Nothing changes, or a little: what the first save wrote at once is written again bit by bit.
 TEST(ReusedAge, IsBoundedAndWhatIsOldIsWrittenAgainLittleByLittle) {
-  const auto seed = std::random_device{}();
+  const auto seed = SeedOfCases();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
   for (const uint64_t saves_max : {1, 2, 3, 30, 100}) {

@@ -26,7 +26,8 @@ class ShardPlanTest : public ::testing::Test {
     EXPECT_THAT(ValidateContents(TestIdentity(), contents_, &repeats_names), IsOk());
     EXPECT_FALSE(repeats_names);
     ChunkReuse reuse(source, TestIdentity(), 4096);
-    auto plan = PlanShard(contents_, 4096, &reuse);
+    ShardContents contents = contents_;
+    auto plan = PlanShard(contents, 4096, &reuse);
     EXPECT_THAT(plan, IsOk());
     return *std::move(plan);
   }

@@ -15,6 +15,7 @@
 #include "storage/index/manifest.h"
 #include "tests/storage/io/simulated_disk.h"
 #include "tests/storage/io/status_matchers.h"
+#include "tests/storage/records/step_record_json.h"
 
 namespace tidemark::storage {
 namespace {

@@ -80,15 +80,6 @@ class RebuildTest : public testing::Test {
     return found;
   }
 
-  std::vector<std::string> Beside() const {
-    std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(directory_.path())) {
-      const std::string name = entry.path().filename();
-      if (name.starts_with("journal.")) names.push_back(name);
-    }
-    return names;
-  }
-
   TestDirectory directory_;
   const StoreLayout layout_{directory_.path()};
   std::vector<std::string> warnings_;
@@ -135,7 +126,7 @@ TEST_F(RebuildTest, ADamagedEntryWithoutAnIndexIsMadeUpForByTheShards) {
   const auto store = Open();
   EXPECT_THAT(warnings_, Contains(HasSubstr("the journal cannot be read any further")));
   EXPECT_THAT(warnings_, Contains(HasSubstr("from the journal's entries, up to entry 2, and from 2 attempts")));
-  EXPECT_THAT(Beside(), ElementsAre(testing::StartsWith("journal.broken-")));
+  EXPECT_THAT(JournalsPutAside(directory_.path()), ElementsAre(testing::StartsWith("journal.broken-")));
   ExpectGoesOn(*store);
 }
 
@@ -317,7 +308,7 @@ TEST_F(RebuildTest, RefusesAFactOfANewerVersionAfterTheIndexesLastEntry) {
   ASSERT_TRUE(fs::remove(layout_.index() + "/state"));
   EXPECT_THAT(OpenStore(layout_.directory(), &warnings_),
               StatusIs(StatusCode::kUnimplemented, HasSubstr("journal entry 7")));
-  EXPECT_THAT(Beside(), IsEmpty());
+  EXPECT_THAT(JournalsPutAside(directory_.path()), IsEmpty());
 }
 
 TEST_F(RebuildTest, ADamagedAttemptStaysWhereAnotherOneHasSoundChunksInIt) {
@@ -480,7 +471,7 @@ TEST_F(RebuildCrashTest, NoStepIsLostWhicheverCallOfTheOpeningFails) {
 TEST_F(RebuildTest, WhatAnInterruptedRebuildHasLeftIsRemoved) {
   fs::create_directory(layout_.journal() + ".new-1234");
   ExpectGoesOn(*Open());
-  EXPECT_THAT(Beside(), IsEmpty());
+  EXPECT_THAT(JournalsPutAside(directory_.path()), IsEmpty());
 }
 
 }  // namespace

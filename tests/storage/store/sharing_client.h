@@ -57,7 +57,7 @@ class SharingClient {
   }
   absl::Status OpenJournal(const StoreLayout& layout, const StoreId& id) {
     absl::StatusOr<std::unique_ptr<StoreJournal>> journal =
-        StoreJournal::Open(files_, layout, id, {.warn = [](std::string_view) {}});
+        StoreJournal::Open(files_, layout, id, {.appends = true, .warn = [](std::string_view) {}});
     if (journal.ok()) journal_ = *std::move(journal);
     return journal.status();
   }

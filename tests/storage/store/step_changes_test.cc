@@ -104,11 +104,14 @@ TEST_F(StepChangesTest, AFailureIsRecordedUnlessMoreIsKnown) {
   EXPECT_EQ(InfoOf(1).reason, "no room");
   // An earlier one says nothing any more.
   EXPECT_THAT(*FailureFacts(catalog_, 1, 4, now - absl::Seconds(1), "earlier"), IsEmpty());
+  EXPECT_THAT(*FailureFacts(catalog_, 1, 4, now + absl::Seconds(1), "earlier, by a clock that was ahead"), IsEmpty());
   Apply(FailureFacts(catalog_, 1, 6, now + absl::Seconds(1), "later"));
   EXPECT_EQ(InfoOf(1).reason, "later");
-  Apply(Commit(1, 7));
+  Apply(FailureFacts(catalog_, 1, 7, now - absl::Hours(1), "after the clock was set back"));
+  EXPECT_EQ(InfoOf(1).reason, "after the clock was set back");
+  Apply(Commit(1, 8));
   EXPECT_EQ(InfoOf(1).state, StepState::kCommitted);
-  EXPECT_THAT(*FailureFacts(catalog_, 1, 8, now + absl::Seconds(2), "again"), IsEmpty());
+  EXPECT_THAT(*FailureFacts(catalog_, 1, 9, now + absl::Seconds(2), "again"), IsEmpty());
 }
 
 TEST_F(StepChangesTest, AStepThatWasOnlyEvaluatedIsRecordedOnce) {

@@ -84,7 +84,7 @@ TEST_F(StoreDeletionTest, KeepsWhatIsKnownOfADeletedStep) {
   EXPECT_EQ(record.info.metrics.at("loss"), 100);
   ASSERT_EQ(record.info.evaluations.size(), 1u);
   EXPECT_EQ(record.info.evaluations[0].metrics.at("loss"), 7);
-  EXPECT_THAT(record.shards, IsEmpty());
+  EXPECT_EQ(record.shards, ShardsDigest());
   EXPECT_THAT(record.references, IsEmpty());
   EXPECT_FALSE(*store->catalog().IsReferenced(base.attempt));
   EXPECT_EQ((*store->catalog().FindBest("loss", BestMode::kLowest))->info.step, 1);

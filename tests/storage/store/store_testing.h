@@ -4,6 +4,7 @@
 #define TIDEMARK_TESTS_STORAGE_STORE_STORE_TESTING_H_
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <random>
 #include <span>
@@ -42,6 +43,16 @@ inline absl::StatusOr<std::unique_ptr<Store>> OpenStore(const std::string& direc
       files, {.directory = directory,
               .warn = [warnings](std::string_view line) { warnings->emplace_back(line); },
               .note = [warnings](std::string_view line) { warnings->push_back("note: " + std::string(line)); }});
+}
+
+// What stands beside the journal of the store in `directory` under a name that begins with its own.
+inline std::vector<std::string> JournalsPutAside(const std::string& directory) {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("journal.")) names.push_back(name);
+  }
+  return names;
 }
 
 // Begins an attempt and writes its shard. After an error there may be an attempt in steps/.

@@ -68,7 +68,8 @@ VARYING = [
     # What a save waited for, and what the machine gave it.
     (re.compile(r"^( +[a-z ]+ [0-9]+(?: <quantity>(?:/s)?| -){6}(?: waits)?\n)+", re.MULTILINE), "  <phases>\n"),
     (re.compile(r"^ +(?:allocate|io_reason|nice|priority) .*\n", re.MULTILINE), ""),
-    (re.compile(r"^( +)(direct_io|io|io_registered|library_version|staging_memory|vectors) .+$", re.MULTILINE), r"\1\2 <machine>"),
+    (re.compile(r"^( +)(direct_io|io|io_registered|library_version|staging_memory|vectors) .+$", re.MULTILINE),
+     r"\1\2 <machine>"),
 ]
 
 
@@ -178,7 +179,8 @@ class Golden(unittest.TestCase):
         self.assertEqual(without_the_machine(found),
                          "io_uring <verdict> <found>\nlocks       missing  none\n  take another\n"
                          "open files <verdict> <found>\na store works here <how>\n")
-        self.assertEqual(without_what_varies("loss\n 4.2 ┤⠉⠒\n     │  ⠉⠒\n   4 ┤    ⠉\n     └┬─┬─┬\nstep  0 2 4\n       *\n  * best\n"),
+        self.assertEqual(without_what_varies("loss\n 4.2 ┤⠉⠒\n     │  ⠉⠒\n   4 ┤    ⠉\n"
+                                             "     └┬─┬─┬\nstep  0 2 4\n       *\n  * best\n"),
                          "loss\n  <curve>\n  step 0 2 4\n  *\n  * best\n")
         self.assertEqual(without_what_varies("expected 0x0123456789abcdef, found 0x1"), "expected <checksum>, found 0x1")
         self.assertEqual(without_what_varies("0 s 1 min 5 s 12 % under 0.01 % under 0.01 model.0.weight v1.2"),

@@ -23,6 +23,7 @@ namespace {
 using nlohmann::json;
 using testing::EndsWith;
 using testing::HasSubstr;
+using testing::Not;
 
 class SeveralBoxesTest : public testing::Test {
  protected:
@@ -81,6 +82,26 @@ TEST_F(SeveralBoxesTest, TensorsListsEachAndCountsTiedOnesOnce) {
     EXPECT_EQ(tree[0]["bytes"], 48 * 4 + (std::string_view(glob) == "*" ? 2 : 0)) << glob;
   }
   EXPECT_EQ(RunJson({"show", "1"})["entries"].size(), 7);
+}
+
+TEST_F(SeveralBoxesTest, ShowNamesTheRanksThatRankZeroWaitedFor) {
+  SaveSteps();
+  EXPECT_THAT(Run({"show", "1"}).out, Not(HasSubstr("rank 0 waited")));
+  const std::string attempt = RunJson({"show", "1"})["step"]["attempt"];
+  {
+    std::string warnings;
+    const auto store = storage::OpenStore(directory_, &warnings);
+    ASSERT_THAT(store, storage::IsOk());
+    const auto vote = [](std::string lane, absl::Duration took) {
+      return SavePhase{
+          .name = "vote", .lane = std::move(lane), .begin = absl::Seconds(1), .duration = took, .busy = took};
+    };
+    (*store)->NotePhases({.step = 1,
+                          .attempt = attempt,
+                          .phases = {vote("rank 3", absl::Milliseconds(200)), vote("rank 12", absl::Seconds(4))}});
+    ASSERT_THAT((*store)->RecordNotedPhases(), storage::IsOk());
+  }
+  EXPECT_THAT(Run({"show", "1"}).out, HasSubstr("\n  rank 0 waited for rank 12 (4.00 s), rank 3 (200.0 ms)\n"));
 }
 
 TEST_F(SeveralBoxesTest, DiffComparesBoxByBox) {

@@ -227,7 +227,7 @@ void TestStore::RecordWithoutFiles(int64_t count) const {
       record.info.metrics = {{"loss", 1.0 + 1.0 / static_cast<double>(step)}, {"learning_rate", 1e-3}};
       record.info.entry_count = 300;
       record.info.logical_bytes = record.info.stored_bytes = uint64_t{1} << 30;
-      record.shards = {{.rank = 0, .file_bytes = uint64_t{1} << 30}};
+      record.shards.Add(0, uint64_t{1} << 30, {});
       facts.push_back(storage::StepFact{.record = std::move(record)});
     }
     const absl::Status recorded =

@@ -96,7 +96,7 @@ class Asking {
   absl::StatusOr<std::vector<Answer>> Run(absl::Duration wait) {
     absl::StatusOr<std::unique_ptr<storage::StoreJournal>> journal = storage::StoreJournal::Open(
         storage::PosixFileSystem(), layout_, store_id_,
-        {.collects_news = true, .warn = [this](std::string_view line) { console_.Warn(line); }});
+        {.appends = true, .collects_news = true, .warn = [this](std::string_view line) { console_.Warn(line); }});
     if (!journal.ok()) return journal.status();
     journal_ = *std::move(journal);
     std::vector<size_t> pins;

@@ -153,8 +153,8 @@ uint32_t ChunkBytesFor(uint64_t bytes) {
   return chunk_bytes;
 }
 
-storage::StepRecord MakeRecord(const storage::ShardIdentity& identity, const storage::ShardContents& contents,
-                               const storage::WrittenShard& shard) {
+// All but what the written shard says.
+storage::StepRecord MakeRecord(const storage::ShardIdentity& identity, const storage::ShardContents& contents) {
   storage::StepRecord record;
   StepInfo& info = record.info;
   info.step = identity.step;
@@ -164,11 +164,6 @@ storage::StepRecord MakeRecord(const storage::ShardIdentity& identity, const sto
   info.world_size = identity.world_size;
   info.metrics = contents.metrics;
   info.user_metadata = contents.user_metadata;
-  info.entry_count = shard.entry_count;
-  info.logical_bytes = shard.logical_bytes;
-  info.stored_bytes = shard.footer.file_bytes;
-  record.shards.push_back(
-      {.rank = identity.rank, .file_bytes = shard.footer.file_bytes, .index_digest = shard.footer.index_digest});
   return record;
 }
 
@@ -207,9 +202,10 @@ absl::StatusOr<StepInfo> WriteStep(storage::Store& store, int64_t step, const Op
   const absl::StatusOr<storage::ShardIdentity> identity = store.BeginAttempt(step);
   if (!identity.ok()) return identity.status();
   contents.recycle = store.Recycle(*identity);
+  storage::StepRecord record = MakeRecord(*identity, contents);
   const absl::StatusOr<storage::WrittenShard> shard =
       (*writer)->Write(store.layout().shard(identity->step, identity->attempt, identity->rank, identity->world_size),
-                       *identity, contents, [&] {
+                       *identity, std::move(contents), [&] {
                          written();
                          return IsInterrupted();
                        });
@@ -217,7 +213,10 @@ absl::StatusOr<StepInfo> WriteStep(storage::Store& store, int64_t step, const Op
     store.AbandonAttempt(*identity, now, shard.status()).IgnoreError();
     return shard.status();
   }
-  const storage::StepRecord record = MakeRecord(*identity, contents, *shard);
+  record.info.entry_count = shard->entry_count;
+  record.info.logical_bytes = shard->logical_bytes;
+  record.info.stored_bytes = shard->footer.file_bytes;
+  record.shards.Add(identity->rank, shard->footer.file_bytes, shard->footer.index_digest);
   if (absl::Status status = store.CommitAttempt(record); !status.ok()) return status;
   return record.info;
 }

@@ -24,12 +24,6 @@ namespace {
 // A fact's fields behind its name, its step and its attempt.
 struct FactFields {
   Json operator()(const storage::StepFact& fact) const {
-    Json shards = Json::array();
-    for (const storage::RecordedShard& shard : fact.record.shards) {
-      shards.push_back({{"rank", shard.rank},
-                        {"file_bytes", shard.file_bytes},
-                        {"index_digest", storage::ToHex(shard.index_digest.bytes)}});
-    }
     Json references = Json::array();
     for (const storage::FileReference& file : fact.record.references) {
       references.push_back({{"step", file.step},
@@ -41,7 +35,7 @@ struct FactFields {
             {"step", fact.record.info.step},
             {"attempt", fact.record.info.attempt},
             {"record", ToJson(fact.record.info)},
-            {"shards", std::move(shards)},
+            {"shards_digest", storage::ToHex(fact.record.shards.digest().bytes)},
             {"references", std::move(references)}};
   }
   Json operator()(const storage::StateFact& fact) const {

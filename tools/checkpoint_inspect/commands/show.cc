@@ -135,6 +135,22 @@ std::string FormatReferences(const Console& console, const std::vector<Reference
   return table.Format(console, "  ");
 }
 
+// Who held up a save of several ranks, the slowest first; empty if rank 0 waited for none.
+std::string RanksWaitedFor(const Phases& phases) {
+  std::vector<const SavePhase*> votes;
+  for (const SavePhase& phase : phases) {
+    if (phase.name == "vote") votes.push_back(&phase);
+  }
+  if (votes.empty()) return "";
+  std::stable_sort(votes.begin(), votes.end(),
+                   [](const SavePhase* a, const SavePhase* b) { return a->duration > b->duration; });
+  std::string text;
+  for (const SavePhase* vote : votes) {
+    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", Escape(vote->lane), HumanDuration(vote->duration));
+  }
+  return fmt::format("  rank 0 waited for {}\n", text);
+}
+
 std::string FormatPhases(const Console& console, const Phases& phases) {
   using enum Table::Align;
   using enum Table::Narrow;
@@ -161,7 +177,7 @@ std::string FormatPhases(const Console& console, const Phases& phases) {
                   {phase.holds_trainer ? "waits" : ""}});
   }
   return table.Format(console, "  ") +
-         fmt::format("  SHARE is of the {} that the whole save took\n", HumanDuration(whole));
+         fmt::format("  SHARE is of the {} that the whole save took\n", HumanDuration(whole)) + RanksWaitedFor(phases);
 }
 
 std::string ShowAsText(const Invocation& invocation, const StepInfo& info, const absl::StatusOr<Phases>& phases,

@@ -214,7 +214,8 @@ void AddTrace(CommandLine& line) {
   });
   trace->footer(R"(
 The trace shows each save as a process, and each of its threads as a lane: trainer, staging, persister, codec 1 and so
-on. The threads that copy tensors share one lane. Each thing that the persister waits for has a lane of its own.
+on. The threads that copy tensors share one lane. Each thing that the persister waits for has a lane of its own, and so
+has each rank that rank 0 waits for.
 
 Example:
   checkpoint-inspect --store run/ckpt trace latest -o save.json

@@ -319,8 +319,11 @@ TEST_F(AdoptionTest, NeedsTheShardsOfAllRanks) {
   ASSERT_THAT(Adopt({5}), IsOk());
   auto store = Open();
   EXPECT_EQ(ValueAt(*store, 5, files_), 500);
-  EXPECT_EQ((*store->catalog().Find(5))->info.world_size, 2);
-  EXPECT_EQ((*store->catalog().Find(5))->shards.size(), 2u);
+  const StepRecord record = **store->catalog().Find(5);
+  EXPECT_EQ(record.info.world_size, 2);
+  const auto found = ReadAttemptRecord(files_, layout_, store->id(), {5, AttemptId{*FromHex(record.info.attempt)}});
+  ASSERT_THAT(found, IsOk());
+  EXPECT_EQ(record.shards, found->shards);
 }
 
 TEST_F(AdoptionTest, LeavesNothingOfACopyWhereItIsCancelled) {

@@ -186,7 +186,7 @@ TEST(Verify, NamesTheStepWhicheverOfItsSectorsAreSwappedOrAnEarlierSaves) {
   store.Save({2}, {.overwrite = true});
   const std::string path = store.ShardPath(2);
   const std::string sound = ReadWhole(path);
-  const uint32_t seed = storage::SeedOfCases();
+  const auto seed = storage::SeedOfCases();
   std::mt19937 random(seed);
   const auto draw_sector = [&] { return random() % (std::min(sound.size(), stale.size()) / kSector) * kSector; };
   std::vector<std::string> rotten = {stale, ""};

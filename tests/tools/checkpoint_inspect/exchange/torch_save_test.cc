@@ -179,7 +179,7 @@ TEST_F(TorchSaveTest, WindowsOfATurnedTensorAreItsParts) {
 
 // More than kGatheredBytesMax between the first element and the last, in a file that is mostly a hole.
 TEST_F(TorchSaveTest, ATensorThatIsTooLargeToGatherIsReadPieceByPiece) {
-  using namespace pickling;  // NOLINT: its instructions are what these files consist of
+  using namespace pickled;  // NOLINT: its instructions are what these files consist of
   const int32_t stride = kGatheredBytesMax / 4;
   std::string record(kGatheredBytesMax + 4, '\0');
   record[0] = 1;
@@ -234,7 +234,7 @@ TEST_F(TorchSaveTest, OldFormatsAreRefusedWithTheWayToConvertThem) {
 
 TEST_F(TorchSaveTest, OtherFilesAreTold) {
   using enum absl::StatusCode;
-  using namespace pickling;  // NOLINT
+  using namespace pickled;  // NOLINT
   EXPECT_EQ(IsTorchSave(path_).status().code(), kNotFound);
   WriteWhole(path_, "");
   EXPECT_FALSE(IsTorchSave(path_).value());
@@ -259,7 +259,7 @@ TEST_F(TorchSaveTest, OtherFilesAreTold) {
 }
 
 TEST_F(TorchSaveTest, AFileThatShrinksMeanwhileIsDamaged) {
-  using namespace pickling;  // NOLINT
+  using namespace pickled;  // NOLINT
   Write(Whole(Dict({Text("t"), Tensor("0", 0, {1}, {1})})), {{"a/data/0", "1234"}});
   const auto opened = OpenTorchSave(path_);
   ASSERT_TRUE(opened.ok()) << opened.status();

@@ -8,6 +8,7 @@
 
 #include "gmock/gmock.h"
 #include "tests/non_finite.h"
+#include "tests/storage/io/drawn_cases.h"
 
 namespace tidemark::inspect {
 namespace {
@@ -33,7 +34,7 @@ void ExpectExact(const HistogramBins& bins, const std::vector<double>& values) {
 }
 
 TEST(FloatHistogram, CountsEveryNumberInTheBinInWhichItLies) {
-  const unsigned seed = std::random_device()();
+  const auto seed = storage::SeedOfCases();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
   for (const double scale : {1e-20, 0.02, 1.0, 3e7}) {
@@ -120,7 +121,7 @@ TEST(FloatHistogram, TakesTheWidestAndTheNarrowestNumbers) {
 }
 
 TEST(FloatHistogram, HasBinsAsFarAsDoublesReach) {
-  const unsigned seed = std::random_device()();
+  const auto seed = storage::SeedOfCases();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
   const double max = std::numeric_limits<double>::max();
