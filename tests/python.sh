@@ -48,7 +48,8 @@ fi
 unchecked=OFF
 [ "${1:-}" != --bench ] || unchecked=ON
 build=$root/build/python
-cmake -S "$root" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O2 -g1" \
+# shellcheck disable=SC2086 # several options
+cmake -S "$root" -B "$build" -G Ninja ${DEV_OPTIONS:-} -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O2 -g1" \
   -DTIDEMARK_WERROR=ON -DTIDEMARK_PYTHON=ON -DTIDEMARK_TORCH=OFF -DTIDEMARK_TESTS=OFF -DTIDEMARK_TOOLS=OFF \
   -DTIDEMARK_EXAMPLES=OFF -DTIDEMARK_PRETEND_DEVICE=ON -DTIDEMARK_PYTHON_UNCHECKED=$unchecked -DPython_EXECUTABLE="$venv/bin/python3"
 case ${1:-} in

@@ -43,7 +43,8 @@ grep -F "LibTorch $torch_version: $torch/" "$from_environment/log" ||
   fail "CMAKE_PREFIX_PATH=$torch of the environment led to another LibTorch"
 
 # The core with the flags of the preset dev, so that the compiler cache has it already.
-cmake -S "$root" -B "$root/build/torch2" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DTIDEMARK_TORCH_UNITY=ON \
+# shellcheck disable=SC2086 # several options
+cmake -S "$root" -B "$root/build/torch2" -G Ninja ${DEV_OPTIONS:-} -DCMAKE_BUILD_TYPE=RelWithDebInfo -DTIDEMARK_TORCH_UNITY=ON \
   -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O2 -g1" -DTIDEMARK_WERROR=ON -DTorch_DIR="$torch/share/cmake/Torch"
 cmake --build "$root/build/torch2" -j "$jobs" --target torch_tests
 ctest --test-dir "$root/build/torch2" -j "$jobs" -L torch --output-on-failure --no-tests=error

@@ -21,6 +21,7 @@ tests="the tests of the wheel"
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/tidemark/wheel
 venv=$cache/venv
 . "$root/tests/virtual_environment.sh"
+. "$root/tests/interpreters.sh"
 
 python3 -B "$root/tests/wheel/contents_test.py" "$wheel"
 python3 -B "$root/tests/wheel/libraries_test.py"
@@ -31,12 +32,8 @@ trap 'rm -rf "$work"' EXIT
 mkdir "$work/environments"
 
 # The first interpreter of each version.
-pythons=${PYTHONS-$(for minor in 10 11 12 13 14; do
-  command -v "python3.$minor" || true
-  ls /usr/bin/python3.$minor "$HOME"/.pyenv/versions/3.$minor.*/bin/python3 2>/dev/null || true
-done)}
-for python in $pythons; do
-  version=$("$python" -c "import sys; print('%d.%d' % sys.version_info[:2])" 2>/dev/null) || continue
+for python in ${PYTHONS-$(interpreters 10 11 12 13 14)}; do
+  version=$(version_of "$python") || continue
   [ ! -e "$work/environments/$version" ] || continue
   base_python=$python venv=$work/environments/$version
   make_environment

@@ -1,6 +1,7 @@
 #include "python/native/array_places.h"
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -47,6 +48,13 @@ struct NumpyArray {
 
 const NumpyArray& MemoryOf(nb::handle array) { return *reinterpret_cast<const NumpyArray*>(array.ptr()); }
 
+// Few numbers, for which a call of memcmp takes longer.
+bool HasShape(const NumpyArray& array, const int64_t* shape) {
+  int64_t difference = 0;
+  for (int i = 0; i < array.dimensions; ++i) difference |= array.shape[i] ^ shape[i];
+  return difference == 0;
+}
+
 // Sets all but the dtype.
 void PlaceFrom(const NumpyArray& array, Array& out) {
   out.data = static_cast<std::byte*>(array.data);
@@ -62,19 +70,6 @@ bool IsAsKnown(const NumpyArray& there, const Array& array, const nb::handle dty
   return there.data == array.data && there.dtype == dtype.ptr() && ((there.flags ^ flags) & kCompared) == 0 &&
          static_cast<size_t>(there.dimensions) == array.spec.shape.size() &&
          std::equal(array.spec.shape.begin(), array.spec.shape.end(), there.shape);
-}
-
-// Whether the array, of this dtype, is the one that was written down, in the same place.
-bool IsAt(const Array& known, nb::handle object, Dtype dtype) {
-  const NumpyArray& array = MemoryOf(object);
-  const std::vector<int64_t>& shape = known.spec.shape;
-  if (known.data != static_cast<const std::byte*>(array.data) || known.spec.dtype != dtype || known.changes_early ||
-      !known.device.empty() || !known.spec.whole() || static_cast<size_t>(array.dimensions) != shape.size() ||
-      !std::equal(shape.begin(), shape.end(), array.shape)) {
-    return false;
-  }
-  if ((array.flags & ArrayInterface::kContiguous) != 0) return known.strides.empty();
-  return std::equal(known.strides.begin(), known.strides.end(), array.strides, array.strides + array.dimensions);
 }
 
 // Sets all but the dtype. Returns the flags.
@@ -130,7 +125,7 @@ ArrayList ArrayList::After() const {
   ArrayList next;
   if (is_as_before_ && same_ == before_->size()) {
     next.before_ = before_;
-    next.names_before_ = names_before_;
+    next.known_before_ = known_before_;
   }
   return next;
 }
@@ -140,9 +135,9 @@ void ArrayList::Differ() {
   const auto same = static_cast<std::ptrdiff_t>(same_);
   arrays_.reserve(before_->size());
   arrays_.assign(before_->begin(), before_->begin() + same);
-  names_.names.reserve(before_->size());
-  names_.names.assign(names_before_->names.begin(), names_before_->names.begin() + same);
-  names_.prefixes = names_before_->prefixes;
+  known_.arrays.reserve(before_->size());
+  known_.arrays.assign(known_before_->arrays.begin(), known_before_->arrays.begin() + same);
+  known_.prefixes = known_before_->prefixes;
   is_as_before_ = false;
 }
 
@@ -154,13 +149,13 @@ void ArrayList::Append(nb::handle place) {
   }
   Differ();
   arrays_.push_back(std::move(array));
-  names_.names.emplace_back();
+  known_.arrays.emplace_back();
 }
 
 void ArrayList::Replace(size_t index, nb::handle place) {
   Differ();
   arrays_.at(index) = ArrayOf(place);
-  names_.names.at(index) = {};
+  known_.arrays.at(index) = {};
 }
 
 nb::object ArrayList::At(size_t index) const {
@@ -171,6 +166,58 @@ nb::object ArrayList::At(size_t index) const {
                      reinterpret_cast<uint64_t>(array.data), array.strides, array.changes_early, array.device);
   if (array.spec.whole()) return place;
   return place + nb::make_tuple(array.spec.shape, array.spec.box_offset);
+}
+
+// A dict whose arrays are expected to be those of the list before.
+struct ArrayList::Run {
+  const nb::dict& items;
+  nb::handle ndarray;
+  uint32_t prefix;  // an index into the prefixes before
+  nb::list& owners;
+};
+
+// No code of Python runs here, so the dict stays as it is and the references may be borrowed. Most of the time goes to
+// waiting for memory: each array lies somewhere else, and its shape elsewhere again. So some are fetched ahead.
+void ArrayList::TakeExpected(const Run& run, Py_ssize_t& position) {
+  struct Item {
+    PyObject* key;
+    PyObject* value;
+    Py_ssize_t behind;
+  };
+  constexpr size_t kAhead = 64;
+  std::array<Item, kAhead> ahead;
+  const auto is_array = [&](const Item& item) {
+    return Py_TYPE(item.value) == reinterpret_cast<PyTypeObject*>(run.ndarray.ptr());
+  };
+  while (same_ < before_->size()) {
+    size_t count = 0;
+    Py_ssize_t next = position;
+    while (count < std::min(kAhead, before_->size() - same_) &&
+           PyDict_Next(run.items.ptr(), &next, &ahead[count].key, &ahead[count].value) != 0) {
+      ahead[count].behind = next;
+      const auto* const memory = reinterpret_cast<const char*>(ahead[count].value);
+      __builtin_prefetch(memory, 1);  // its reference will be counted
+      __builtin_prefetch(memory + offsetof(NumpyArray, flags));
+      ++count;
+    }
+    if (count == 0) return;
+    for (size_t i = 0; i < count; ++i) {
+      if (is_array(ahead[i])) __builtin_prefetch(MemoryOf(ahead[i].value).shape);
+    }
+    for (size_t i = 0; i < count; ++i) {
+      if (!is_array(ahead[i])) return;
+      const Known& known = known_before_->arrays[same_];
+      const NumpyArray& array = MemoryOf(ahead[i].value);
+      if (known.key.ptr() != ahead[i].key || known.prefix != run.prefix || known.data != array.data ||
+          known.dtype.ptr() != array.dtype || known.dimensions != array.dimensions ||
+          (array.flags & ArrayInterface::kContiguous) == 0 || !HasShape(array, known.shape)) {
+        return;
+      }
+      run.owners.append(nb::handle(ahead[i].value));
+      ++same_;
+      position = ahead[i].behind;
+    }
+  }
 }
 
 nb::object ArrayList::AppendRun(const nb::dict& items, Py_ssize_t position, const std::string& prefix,
@@ -186,31 +233,18 @@ nb::object ArrayList::AppendRun(const nb::dict& items, Py_ssize_t position, cons
   uint32_t prefix_before = kNone;
   uint32_t own_prefix = kNone;
   if (is_as_before_ && same_ < before_->size()) {
-    const uint32_t expected = names_before_->names[same_].prefix;
-    if (expected < names_before_->prefixes.size() && names_before_->prefixes[expected] == prefix) {
+    const uint32_t expected = known_before_->arrays[same_].prefix;
+    if (expected < known_before_->prefixes.size() && known_before_->prefixes[expected] == prefix) {
       prefix_before = expected;
     }
   }
   PyObject* key = nullptr;
   PyObject* item = nullptr;
-  // Whether it is an array that was expected. If so, it is written down.
-  const auto is_expected = [&](PyObject* of_array) {
-    if (!is_as_known || !is_as_before_ || writable || same_ == before_->size()) return false;
-    const Name& expected = names_before_->names[same_];
-    if (expected.key.ptr() != key || expected.prefix != prefix_before || last_dtype.ptr() != of_array ||
-        !IsAt((*before_)[same_], item, dtype)) {
-      return false;
+  while (true) {
+    if (is_as_known && is_as_before_ && !writable && prefix_before != kNone) {
+      TakeExpected({items, ndarray, prefix_before, owners}, position);
     }
-    owners.append(nb::handle(item));
-    ++same_;
-    return true;
-  };
-  while (PyDict_Next(items.ptr(), &position, &key, &item) != 0) {
-    // First without a reference of its own, for most are so, and no code of Python runs meanwhile.
-    if (Py_TYPE(item) == reinterpret_cast<PyTypeObject*>(ndarray.ptr()) && is_as_known &&
-        is_expected(MemoryOf(item).dtype)) {
-      continue;
-    }
+    if (PyDict_Next(items.ptr(), &position, &key, &item) == 0) return nb::none();
     // Borrowed from the dict, which Python may change when it is called.
     const nb::object name = nb::borrow(key);
     const nb::object array = nb::borrow(item);
@@ -223,7 +257,6 @@ nb::object ArrayList::AppendRun(const nb::dict& items, Py_ssize_t position, cons
       last_dtype = std::move(of_array);
       dtype = DtypeOf(nb::cast<std::string>(dtypes[last_dtype]), prefix);
     }
-    if (is_expected(last_dtype.ptr())) continue;
     Py_ssize_t bytes = 0;
     const char* const text = PyUnicode_AsUTF8AndSize(key, &bytes);
     if (text == nullptr) {
@@ -243,24 +276,34 @@ nb::object ArrayList::AppendRun(const nb::dict& items, Py_ssize_t position, cons
     }
     if (writable && (!found.strides.empty() || (flags & ArrayInterface::kWritable) == 0)) return other();
     owners.append(array);
-    if (is_as_before_ && same_ < before_->size() && names_before_->names[same_].key.is(name) &&
-        (*before_)[same_] == found) {
-      ++same_;  // the first of its dict
-      continue;
+    if (is_as_before_ && same_ < before_->size() && (*before_)[same_] == found) {
+      const nb::object& known_key = known_before_->arrays[same_].key;
+      // Otherwise it is written down anew, so that the next save knows the key.
+      if (known_key.ptr() == nullptr || known_key.is(name)) {
+        ++same_;
+        continue;
+      }
     }
     Differ();
     if (own_prefix == kNone) {
-      own_prefix = static_cast<uint32_t>(names_.prefixes.size());
-      names_.prefixes.push_back(prefix);
+      own_prefix = static_cast<uint32_t>(known_.prefixes.size());
+      known_.prefixes.push_back(prefix);
       if (const size_t wanted = arrays_.size() + items.size(); wanted > arrays_.capacity()) {
         arrays_.reserve(std::max(wanted, 2 * arrays_.capacity()));
-        names_.names.reserve(arrays_.capacity());
+        known_.arrays.reserve(arrays_.capacity());
       }
     }
+    Known known{.prefix = own_prefix};
+    if (is_as_known && found.strides.empty() && found.spec.shape.size() <= Known::kDimensionsMax) {
+      known.key = name;
+      known.data = found.data;
+      std::copy(found.spec.shape.begin(), found.spec.shape.end(), known.shape);
+      known.dimensions = static_cast<int32_t>(found.spec.shape.size());
+      known.dtype = last_dtype;
+    }
+    known_.arrays.push_back(std::move(known));
     arrays_.push_back(std::move(found));
-    names_.names.push_back({name, own_prefix});
   }
-  return nb::none();
 }
 
 std::shared_ptr<const std::vector<Array>> ArrayList::Share() {
@@ -268,7 +311,7 @@ std::shared_ptr<const std::vector<Array>> ArrayList::Share() {
     Differ();
     same_ = arrays_.size();
     before_ = std::make_shared<const std::vector<Array>>(std::exchange(arrays_, {}));
-    names_before_ = std::make_shared<const Names>(std::exchange(names_, {}));
+    known_before_ = std::make_shared<const KnownArrays>(std::exchange(known_, {}));
     is_as_before_ = true;
   }
   return before_;

@@ -54,26 +54,36 @@ class ArrayList {
   std::shared_ptr<const std::vector<Array>> Share();
 
  private:
-  // Where the names come from: to compare two pointers tells that a name is the same.
-  struct Name {
-    nanobind::object key;  // of the dict; null: AppendRun has not made it
-    uint32_t prefix = 0;   // an index into Names::prefixes
+  // An array of a dict as it was when it was written down, in one cache line. A save of the same arrays compares these
+  // only.
+  struct Known {
+    static constexpr int kDimensionsMax = 4;
+
+    nanobind::object key;  // of the dict; null: it is compared by its Array
+    nanobind::object dtype;
+    const void* data = nullptr;
+    int64_t shape[kDimensionsMax] = {};
+    uint32_t prefix = 0;  // an index into KnownArrays::prefixes
+    int32_t dimensions = 0;
   };
-  struct Names {
-    std::vector<Name> names;  // one for each array
+  struct KnownArrays {
+    std::vector<Known> arrays;  // as many as there are arrays
     std::vector<std::string> prefixes;
   };
+  struct Run;
 
   const Array& at(size_t index) const { return is_as_before_ ? (*before_)[index] : arrays_.at(index); }
   // Writes down what is as before, because something else follows.
   void Differ();
+  // Takes the items of the dict from `position` on that are as before, and sets `position` behind them.
+  void TakeExpected(const Run& run, Py_ssize_t& position);
 
   std::shared_ptr<const std::vector<Array>> before_ = std::make_shared<const std::vector<Array>>();
-  std::shared_ptr<const Names> names_before_ = std::make_shared<const Names>();
+  std::shared_ptr<const KnownArrays> known_before_ = std::make_shared<const KnownArrays>();
   bool is_as_before_ = true;
   size_t same_ = 0;            // so many are as before
   std::vector<Array> arrays_;  // all of them, if they are not as before
-  Names names_;
+  KnownArrays known_;
 };
 
 }  // namespace tidemark::python

@@ -28,6 +28,7 @@
 #include "python/native/options_dict.h"
 #include "python/native/python_functions.h"
 #include "python/native/releasable.h"
+#include "python/native/signals.h"
 #include "python/native/snapshot_view.h"
 #include "python/native/status_error.h"
 #include "python/native/tree_state.h"
@@ -192,10 +193,13 @@ void BindCheckpointer(nb::module_& module) {
             SaveOptions options{
                 .metrics = std::move(metrics), .user_metadata = std::move(user_metadata), .overwrite = overwrite};
             if (staging.has_value()) options.staging = StagingOf(*staging);
+            Signals signals;
+            options.cancelled = [&] { return signals.Check(); };
             handle.NoteBegun();
-            SaveHandle save = ValueOrRaise(handle.Call([&](auto& c) { return c.Save(step, state, options); }));
-            handle.NoteSave(save.committed());
-            return save;
+            absl::StatusOr<SaveHandle> save = handle.Call([&](auto& c) { return c.Save(step, state, options); });
+            if (save.ok()) handle.NoteSave(save->committed());
+            signals.Raise();
+            return ValueOrRaise(std::move(save));
           },
           "step"_a, "state"_a, "metrics"_a, "user_metadata"_a, "overwrite"_a, "staging"_a.none())
       .def_prop_ro("begun", &Handle::begun)
@@ -220,7 +224,12 @@ void BindCheckpointer(nb::module_& module) {
              const std::optional<std::string>& staging) {
             EvaluateOptions options{.metrics = std::move(metrics), .user_metadata = std::move(user_metadata)};
             if (staging.has_value()) options.staging = StagingOf(*staging);
-            return ValueOrRaise(handle.Call([&](auto& c) { return c.Evaluate(step, state, options); }));
+            Signals signals;
+            options.cancelled = [&] { return signals.Check(); };
+            absl::StatusOr<SaveHandle> evaluated =
+                handle.Call([&](auto& c) { return c.Evaluate(step, state, options); });
+            signals.Raise();
+            return ValueOrRaise(std::move(evaluated));
           },
           "step"_a, "state"_a, "metrics"_a, "user_metadata"_a, "staging"_a.none())
       .def("add_evaluator",
@@ -338,6 +347,12 @@ void BindCheckpointer(nb::module_& module) {
            [](Handle& handle, int64_t steps) {
              RaiseUnlessOk(handle.Call([&](auto& c) { return c.SetSaveInterval(steps); }));
            })
+      .def(
+          "hurry",
+          [](Handle& handle) {
+            handle.Call([](auto& c) { return c.WaitUntilEvaluated(absl::InfinitePast()); }).IgnoreError();
+          },
+          "The saves in flight are waited for: they compress no more than the disk leaves time for.")
       .def("prepare", [](Handle& handle,
                          TreeState& state) { RaiseUnlessOk(handle.Call([&](auto& c) { return c.Prepare(state); })); })
       .def("wait_until_entry_staged",

@@ -31,10 +31,12 @@ WhenFull WhenFullOf(const std::string& when_full) {
 }
 
 Compression CompressionOf(const std::string& compression) {
+  if (compression == "auto") return Compression::kAuto;
   if (compression == "throughput") return Compression::kThroughput;
   if (compression == "space") return Compression::kSpace;
   if (compression == "none") return Compression::kNone;
-  Raise(absl::InvalidArgumentError("compression is '" + compression + "', not 'throughput', 'space' or 'none'"));
+  Raise(
+      absl::InvalidArgumentError("compression is '" + compression + "', not 'auto', 'throughput', 'space' or 'none'"));
 }
 
 IoBackend IoOf(const std::string& io) {
@@ -81,18 +83,18 @@ RankOptions RankOptionsOf(const nb::object& ranks) {
 }
 
 CheckpointerOptions OptionsOf(const nb::dict& options, std::shared_ptr<EventQueue> events) {
-  const auto number = [&](const char* name) { return nb::cast<int64_t>(options[name]); };
-  const auto real = [&](const char* name) { return nb::cast<double>(options[name]); };
-  const auto text = [&](const char* name) { return nb::cast<std::string>(options[name]); };
-  const auto flag = [&](const char* name) { return nb::cast<bool>(options[name]); };
+  const auto number = [&](const char* name) { return Option<int64_t>(options, name); };
+  const auto real = [&](const char* name) { return Option<double>(options, name); };
+  const auto text = [&](const char* name) { return Option<std::string>(options, name); };
+  const auto flag = [&](const char* name) { return Option<bool>(options, name); };
   CheckpointerOptions out;
   out.directory = text("directory");
   out.create = flag("create");
   out.ranks = RankOptionsOf(options["ranks"]);
   out.save_interval_steps = number("save_interval_steps");
-  out.save_on_steps = nb::cast<std::vector<int64_t>>(options["save_on_steps"]);
+  out.save_on_steps = Option<std::vector<int64_t>>(options, "save_on_steps");
   out.save_interval_seconds = real("save_interval_seconds");
-  out.staging_bytes_max = nb::cast<uint64_t>(options["staging_bytes_max"]);
+  out.staging_bytes_max = Option<uint64_t>(options, "staging_bytes_max");
   out.when_full = WhenFullOf(text("when_full"));
   out.staging = StagingOf(text("staging"));
   out.compression = CompressionOf(text("compression"));
@@ -104,7 +106,7 @@ CheckpointerOptions OptionsOf(const nb::dict& options, std::shared_ptr<EventQueu
   out.retention.keep_every_steps = number("keep_every_steps");
   out.retention.keep_interval = absl::Seconds(real("keep_interval"));
   out.retention.keep_for = absl::Seconds(real("keep_for"));
-  for (const auto& [metric, mode, count, without, score] : nb::cast<std::vector<KeepBestTuple>>(options["keep_best"])) {
+  for (const auto& [metric, mode, count, without, score] : Option<std::vector<KeepBestTuple>>(options, "keep_best")) {
     out.retention.keep_best.push_back({.metric = metric,
                                        .mode = ModeOf(mode),
                                        .count = count,
@@ -114,7 +116,7 @@ CheckpointerOptions OptionsOf(const nb::dict& options, std::shared_ptr<EventQueu
   out.retention.keep = StepPredicateOf(options["keep"]);
   out.save_when = SaveRuleOf(options["save_when"]);
   for (const auto& [evaluator, steps] :
-       nb::cast<std::vector<std::pair<std::string, int64_t>>>(options["keep_unevaluated_until"])) {
+       Option<std::vector<std::pair<std::string, int64_t>>>(options, "keep_unevaluated_until")) {
     out.retention.keep_unevaluated_until.push_back({.evaluator = evaluator, .every_steps = steps});
   }
   out.tuning = TuningOf(options);
@@ -146,13 +148,13 @@ AverageOptions AverageOptionsOf(const nb::dict& options) {
 }
 
 RestoreOptions RestoreOptionsOf(const nb::dict& options) {
-  return {.healthy_only = nb::cast<bool>(options["healthy_only"]),
+  return {.healthy_only = Option<bool>(options, "healthy_only"),
           .evaluations_timeout = absl::Seconds(Option<double>(options, "evaluations_timeout")),
           .accept = StepPredicateOf(options["accept"]),
-          .only = nb::cast<std::vector<std::string>>(options["only"]),
+          .only = Option<std::vector<std::string>>(options, "only"),
           .renames = Option<Renames>(options, "renames"),
-          .allow_missing = nb::cast<bool>(options["allow_missing"]),
-          .allow_unexpected = nb::cast<bool>(options["allow_unexpected"]),
+          .allow_missing = Option<bool>(options, "allow_missing"),
+          .allow_unexpected = Option<bool>(options, "allow_unexpected"),
           .progress = ProgressFunctionOf(options["progress"])};
 }
 

@@ -101,7 +101,7 @@ std::shared_ptr<std::byte> DeviceTensors::AllocatePageLocked(uint64_t bytes) {
   const absl::Status status = OnThread([&] {
     DropGivenUp();
     const nb::object made =
-        CallPython(nb::module_::import_("tidemark._devices").attr("page_locked"), nb::object(nb::cast(bytes)));
+        CallPython(nb::module_::import_("tidemark._state.devices").attr("page_locked"), nb::object(nb::cast(bytes)));
     if (made.is_none()) return absl::OkStatus();
     auto [address, owner] = nb::cast<std::pair<uint64_t, nb::object>>(made);
     // A shared_ptr that cannot be made calls the deleter, too.

@@ -1,4 +1,4 @@
-// Tensors of PyTorch that lie on devices: only PyTorch can copy them, so Python does (tidemark._devices).
+// Tensors of PyTorch that lie on devices: only PyTorch can copy them, so Python does (tidemark._state.devices).
 
 #ifndef TIDEMARK_PYTHON_NATIVE_DEVICE_TENSORS_H_
 #define TIDEMARK_PYTHON_NATIVE_DEVICE_TENSORS_H_
@@ -32,7 +32,7 @@ class DeviceTensors {
     uint64_t bytes;
   };
 
-  // A tidemark._devices.DeviceTensors. With the lock held.
+  // A tidemark._state.devices.DeviceTensors. With the lock held.
   explicit DeviceTensors(nanobind::object object);
 
   // These return when all bytes are there; if they fail, when no copy is going on any more. Codes: kResourceExhausted

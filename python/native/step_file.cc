@@ -1,7 +1,10 @@
 // StoreReader and StepReader for Python: one step of a store, read in pieces.
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +15,7 @@
 #include "nanobind/stl/vector.h"
 #include "python/native/bindings.h"
 #include "python/native/interpreter_lock.h"
+#include "python/native/signals.h"
 #include "python/native/status_error.h"
 #include "tidemark/store_reader.h"
 
@@ -61,6 +65,28 @@ absl::StatusOr<Result> OfStep(const std::string& directory, const std::string& t
   return function(**store, info->step);
 }
 
+// Bytes that are read between two looks for signals: a tenth of a second from a fast disk.
+constexpr uint64_t kReadBytes = 256 << 20;
+
+// read(begin, end) of all `bytes`, in pieces of whole rows, until one fails or a handler of a signal raises.
+template <typename Read>
+void ReadInPieces(uint64_t bytes, uint64_t row_bytes, const Read& read) {
+  const uint64_t piece = row_bytes == 0 ? bytes : std::max(row_bytes, kReadBytes / row_bytes * row_bytes);
+  Signals signals;
+  absl::Status status;
+  {
+    const Unlocked unlocked;
+    uint64_t begin = 0;
+    do {
+      const uint64_t end = std::min(bytes, begin + piece);
+      status = read(begin, end);
+      begin = end;
+    } while (status.ok() && begin < bytes && !signals.Check());
+  }
+  signals.Raise();
+  RaiseUnlessOk(status);
+}
+
 }  // namespace
 
 void BindStepFile(nb::module_& module) {
@@ -81,18 +107,34 @@ void BindStepFile(nb::module_& module) {
       .def(
           "read",
           [](const StepFile& file, size_t entry, uint64_t offset, uint64_t address, uint64_t bytes) {
-            const StepReader::Window window{
-                .entry = entry,
-                .offset = offset,
-                .destination = {reinterpret_cast<std::byte*>(address), static_cast<size_t>(bytes)}};
-            absl::Status status;
-            {
-              const Unlocked unlocked;
-              status = file.reader->Read({&window, 1});
-            }
-            RaiseUnlessOk(status);
+            const std::span destination(reinterpret_cast<std::byte*>(address), static_cast<size_t>(bytes));
+            ReadInPieces(bytes, 1, [&](uint64_t begin, uint64_t end) {
+              const StepReader::Window window{
+                  .entry = entry, .offset = offset + begin, .destination = destination.subspan(begin, end - begin)};
+              return file.reader->Read({&window, 1});
+            });
           },
           "Reads [offset, offset + bytes) of the entry to the address, which must stay valid meanwhile.")
+      .def(
+          "read_box",
+          [](const StepFile& file, const std::string& name, const std::vector<int64_t>& offset,
+             const std::vector<int64_t>& extent, uint64_t address, uint64_t bytes) {
+            const std::span destination(reinterpret_cast<std::byte*>(address), static_cast<size_t>(bytes));
+            // Along the first dimension that has a length: its rows lie one behind the other at the address.
+            const auto longer = std::find_if(extent.begin(), extent.end(), [](int64_t length) { return length > 1; });
+            const auto d = static_cast<size_t>(longer - extent.begin());
+            const uint64_t row_bytes = longer == extent.end() ? bytes : bytes / static_cast<uint64_t>(*longer);
+            ReadInPieces(bytes, row_bytes, [&](uint64_t begin, uint64_t end) {
+              std::vector<int64_t> from = offset, size = extent;
+              if (begin > 0 || end < bytes) {
+                from[d] += static_cast<int64_t>(begin / row_bytes);
+                size[d] = static_cast<int64_t>((end - begin) / row_bytes);
+              }
+              return file.reader->ReadBox(name, from, size, destination.subspan(begin, end - begin));
+            });
+          },
+          "Reads the elements [offset[d], offset[d] + extent[d]) of each dimension d of the tensor to the address, "
+          "which must stay valid meanwhile.")
       .def("read_bytes", [](const StepFile& file, size_t entry) {
         std::vector<std::byte> bytes(file.reader->contents().entries.at(entry).bytes);
         const StepReader::Window window{.entry = entry, .offset = 0, .destination = bytes};
@@ -117,14 +159,19 @@ void BindStepFile(nb::module_& module) {
   });
   module.def("verify_step",
              [](const std::string& directory, const std::string& text, double share, uint64_t seed, bool untrusted) {
-               const VerifyOptions options{.share = share, .seed = seed};
+               VerifyOptions options{.share = share, .seed = seed};
                const StepSelector selector = ValueOrRaise(StepSelector::Parse(text));
                absl::StatusOr<VerifyReport> report;
                int64_t step = 0;
+               Signals signals;
                {
                  const Unlocked unlocked;
-                 report = Verify(directory, selector, options, untrusted, &step);
+                 report = signals.Await([&](std::function<bool()> cancelled) {
+                   options.cancelled = std::move(cancelled);
+                   return Verify(directory, selector, options, untrusted, &step);
+                 });
                }
+               signals.Raise();
                RaiseUnlessOk(report.status());
                nb::list damage;
                for (const Damage& one : report->damage) damage.append(nb::make_tuple(one.path, one.what, one.entries));

@@ -11,24 +11,24 @@ Importing this module imports no framework: it knows arrays of NumPy and PyTorch
 """
 
 from . import errors
-from ._boxes import Box
-from ._checkpointer import Checkpointer
-from ._codec import register
-from ._evaluator import Snapshot, Verdict, capture
-from ._export import BestFile, export_safetensors
-from ._follow import WorkerReport, follow
-from ._futures import Future, SaveHandle
-from ._health import Divergence, HealthMonitor
-from ._observer import CheckpointObserver
-from ._options import AdaptivePeriod, AwaitEvaluation, KeepBest, Retention, SaveQuestion, Tuning
-from ._pickled import Pickled
+from ._checkpointer.checkpointer import Checkpointer
+from ._checkpointer.evaluator import Snapshot, Verdict, capture
+from ._checkpointer.futures import Future, SaveHandle
+from ._checkpointer.health import Divergence, HealthMonitor
+from ._checkpointer.observer import CheckpointObserver
+from ._checkpointer.options import AdaptivePeriod, AwaitEvaluation, KeepBest, Retention, SaveQuestion, Tuning
+from ._checkpointer.progress import RestoreProgress
+from ._checkpointer.ranks import Ranks
+from ._checkpointer.statistics import DurationHistogram, RetentionDecision, Statistics
+from ._checkpointer.step_info import Evaluation, RestoreReport, StepInfo
 from ._preemption import PreemptionGuard, PreemptionReport
-from ._progress import RestoreProgress
-from ._ranks import Ranks
-from ._reader import Damage, SavePhase, Slice, Step, VerifyReport, open, phases, references, steps, verify  # noqa: A004
-from ._rng import rng
-from ._statistics import DurationHistogram, RetentionDecision, Statistics
-from ._step_info import Evaluation, RestoreReport, StepInfo
+from ._state.boxes import Box
+from ._state.codec import register
+from ._state.pickled import Pickled
+from ._state.rng import rng
+from ._store.export import BestFile, export_safetensors
+from ._store.follow import WorkerReport, follow
+from ._store.reader import Damage, SavePhase, Slice, Step, VerifyReport, open, phases, references, steps, verify  # noqa: A004
 from ._trainer import AsyncTrainer, TrainingReport
 from .errors import AlreadyHeldError, DataLossError, Error, MismatchError, NotFoundError, UnsupportedTypeError
 

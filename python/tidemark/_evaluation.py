@@ -1,20 +1,22 @@
-"""Evaluation of saved steps beside the training, for the doors to frameworks: evaluators that are given a module."""
+"""Evaluation of saved steps beside the training, for the integrations of frameworks: evaluators that are given a module."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
-from . import _arrays
-from ._checkpointer import Checkpointer
-from ._evaluator import Snapshot
-from ._reader import steps
-from ._tree import bare_name
+from ._arguments import integer, number, text, wrong
+from ._checkpointer.checkpointer import Checkpointer
+from ._checkpointer.evaluator import Snapshot
+from ._choices import HalfPrecision, WhenLagging
+from ._state import arrays
+from ._state.modules import names_of
+from ._store.reader import steps
 from .errors import InvalidArgumentError
 
-_WHEN_LAGGING = {"skip": "skip", "oldest": "latest", "block": "block", "queue": "queue"}
+_WHEN_LAGGING: dict[str, WhenLagging] = {"skip": "skip", "oldest": "latest", "block": "block", "queue": "queue"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,17 +40,28 @@ class Evaluation:
     function: Callable[[Any], Any]
     name: str = "validation"
     max_pending: int = 1
-    on_backpressure: str = "skip"
+    on_backpressure: Literal["skip", "oldest", "block", "queue"] = "skip"
     drain: float = 600.0
-    half: str = ""
+    half: HalfPrecision = ""
 
     def __post_init__(self) -> None:
-        if self.max_pending < 1:
+        if not callable(self.function):
+            raise wrong(self.function, "function", "a function")
+        text(self.name, "name")
+        if not number(self.drain, "drain") >= 0:
+            raise InvalidArgumentError(f"drain is {self.drain}: 0 or more seconds")
+        if integer(self.max_pending, "max_pending") < 1:
             raise InvalidArgumentError(f"max_pending is {self.max_pending}, not at least 1")
         if self.on_backpressure not in _WHEN_LAGGING:
             raise InvalidArgumentError(f"on_backpressure is '{self.on_backpressure}', not 'skip', 'oldest', 'block' or 'queue'")
         if self.half not in ("", "bfloat16", "float16"):
             raise InvalidArgumentError(f"half is '{self.half}', not '', 'bfloat16' or 'float16'")
+
+
+def evaluation_or_none(value: Any) -> Evaluation | None:
+    if value is None or isinstance(value, Evaluation):
+        return value
+    raise wrong(value, "evaluation", "an Evaluation")
 
 
 class ModuleEvaluator:
@@ -91,14 +104,15 @@ def load_module(snapshot: Snapshot, module: Any, prefix: str = "model") -> None:
 
     wanted: dict[str, Any] = {}  # what the snapshot fills
     converted: list[tuple[Any, Any]] = []
+    name_of = names_of(module)
     for key, tensor in module.state_dict().items():
-        if not _arrays.is_array(tensor):
+        if not arrays.is_array(tensor):
             continue
-        name = key if f"{prefix}.{key}" in snapshot else bare_name(key)
+        name = key if f"{prefix}.{key}" in snapshot else name_of(key)
         dtype = snapshot.dtype_of(f"{prefix}.{name}")
         wanted[name] = tensor
-        if tensor.device.type != "cpu" or (dtype and _arrays.torch_dtype(dtype) != tensor.dtype):
-            wanted[name] = torch.empty(tensor.shape, dtype=_arrays.torch_dtype(dtype) if dtype else tensor.dtype)
+        if tensor.device.type != "cpu" or (dtype and arrays.torch_dtype(dtype) != tensor.dtype):
+            wanted[name] = torch.empty(tensor.shape, dtype=arrays.torch_dtype(dtype) if dtype else tensor.dtype, device="cpu")
             converted.append((tensor, wanted[name]))
     snapshot.restore({prefix: wanted})
     with torch.no_grad():

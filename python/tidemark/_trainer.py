@@ -10,14 +10,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ._checkpointer import Checkpointer
-from ._closing import close_after, close_or_give_up
-from ._evaluator import EvaluatorFunction
-from ._observer import logger
-from ._health import Divergence, HealthMonitor
+from ._arguments import integer, number, path
+from ._checkpointer.checkpointer import Checkpointer, check_options
+from ._checkpointer.closing import close_after, close_or_give_up
+from ._checkpointer.evaluator import EvaluatorFunction
+from ._checkpointer.health import Divergence, HealthMonitor
+from ._checkpointer.observer import logger
+from ._checkpointer.progress import Progress, progress_function
+from ._checkpointer.ranks import Ranks, least_time_left, of_rank_0, ranks_or_none, together
 from ._preemption import PreemptionGuard, PreemptionReport
-from ._progress import Progress, progress_function
-from ._ranks import Ranks, least_time_left, of_rank_0, ranks_or_none, together
 from .errors import (
     AlreadyExistsError, DeadlineExceededError, Error, FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError)
 
@@ -96,15 +97,15 @@ class AsyncTrainer:
                  **options: Any) -> None:
         if not callable(train):
             raise InvalidArgumentError(f"train is a {type(train).__name__}, not a function")
-        if max_rollbacks < 0:
+        if integer(max_rollbacks, "max_rollbacks") < 0:
             raise InvalidArgumentError(f"max_rollbacks is {max_rollbacks}: 0 or more")
-        if not drain >= 0:
+        if not number(drain, "drain") >= 0:
             raise InvalidArgumentError(f"drain is {drain}: 0 or more seconds")
         progress_function(progress)
         self._ranks = ranks_or_none(ranks)
-        if self._ranks is not None and options.get("when_full") == "skip":
-            raise InvalidArgumentError('when_full is "skip": with ranks, one that has no room would skip a save that the others make')
-        self._store = os.path.abspath(store)
+        check_options("AsyncTrainer", options, {} if self._ranks is None else {
+            "when_full='skip'": "with ranks, one that has no room would skip a save that the others make"})
+        self._store = os.path.abspath(path(store, "store"))
         self._state = state
         self._train = train
         self._setup = setup

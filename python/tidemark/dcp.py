@@ -4,28 +4,30 @@
     dcp.load(state, storage_reader=Reader("run/ckpt"), planner=LoadPlanner())
 
 With the two planners, what is no tensor is stored as a value of this package. DCP's default planners write such things as
-code that their reading runs; a store keeps those bytes as they are. Only tensors in host
-memory have been tried.
+code that their reading runs; a store keeps those bytes as they are.
 """
 
 from __future__ import annotations
 
 import io
+import math
 import os
 from typing import Any
 
 import torch
-from torch.distributed.checkpoint import DefaultLoadPlanner, DefaultSavePlanner
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, DefaultSavePlanner
 from torch.distributed.checkpoint.metadata import (BytesStorageMetadata, ChunkStorageMetadata, Metadata, MetadataIndex,
                                                    TensorProperties, TensorStorageMetadata)
 from torch.distributed.checkpoint.planner import LoadItemType, LoadPlan, SavePlan, WriteItem, WriteItemType
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from . import _arrays, _codec
-from ._checkpointer import Checkpointer
-from ._reader import Step
-from ._reader import open as open_step
+from ._checkpointer.checkpointer import Checkpointer
+from ._checkpointer.progress import Progress, progress_function
+from ._state import arrays, codec
+from ._store.progress import reporting
+from ._store.reader import Step
+from ._store.reader import open as open_step
 from .errors import InvalidArgumentError, UnimplementedError
 
 __all__ = ["LoadPlanner", "Reader", "SavePlanner", "Writer"]
@@ -43,7 +45,7 @@ class SavePlanner(DefaultSavePlanner):
     def transform_object(self, write_item: WriteItem, object: Any) -> Any:  # noqa: A002: DCP's name
         if write_item.type != WriteItemType.BYTE_IO:
             return object
-        return io.BytesIO(_codec.to_text(_codec.encode(object, write_item.index.fqn, lambda *_: False)))
+        return io.BytesIO(codec.to_text(codec.encode(object, write_item.index.fqn, lambda *_: False)))
 
 
 class LoadPlanner(DefaultLoadPlanner):
@@ -52,12 +54,12 @@ class LoadPlanner(DefaultLoadPlanner):
     def load_bytes(self, read_item: Any, value: io.BytesIO) -> None:
         name = read_item.dest_index.fqn
         content = value.getvalue()
-        if not content.startswith(_codec.MARK.encode()):
+        if not content.startswith(codec.MARK.encode()):
             raise InvalidArgumentError(f"'{name}' was not saved with tidemark.dcp.SavePlanner: load it with DCP's own planner "
                                        f"if you trust the checkpoint")
-        loaded = _codec.from_entry("string", content, _no_array)
+        loaded = codec.from_entry("string", content, _no_array)
         if self.flatten_state_dict:
-            from torch.distributed.checkpoint._nested_dict import set_element
+            from torch.distributed.checkpoint._traverse import set_element
 
             set_element(self.original_state_dict, self.mappings[name], loaded)
         else:
@@ -114,9 +116,9 @@ class Writer(StorageWriter):
             if item.type == WriteItemType.BYTE_IO:
                 content = data.getvalue()
                 size = len(content)
-                if content.startswith(_codec.MARK.encode()):
+                if content.startswith(codec.MARK.encode()):
                     self._values.append(name)
-                    content = _codec.from_entry("string", content, _no_array)
+                    content = codec.from_entry("string", content, _no_array)
                 self._entries[name] = content
             else:
                 self._entries[name] = data.detach()
@@ -144,11 +146,15 @@ class Writer(StorageWriter):
 class Reader(StorageReader):
     """Reads a step: its number, "latest", "best:METRIC", "tag:NAME". Only the rows that are asked for are read.
 
-    A step of another door is read too: its tensors and values have the names of its entries.
+    A step that something else has saved is read too: its tensors and values have the names of its entries. `progress`: as for
+    `Checkpointer.restore`, after each part of a tensor that DCP asks for.
     """
 
-    def __init__(self, store: str | os.PathLike[str] | None = None, step: int | str = "latest") -> None:
+    def __init__(self, store: str | os.PathLike[str] | None = None, step: int | str = "latest", *,
+                 progress: Progress = False) -> None:
         super().__init__()
+        progress_function(progress)
+        self._progress = progress
         self._store = store
         self._selector = step
         self._step: Step | None = None
@@ -183,7 +189,7 @@ class Reader(StorageReader):
         for name in step.keys():
             part = step.get_slice(name)
             size = torch.Size(part.get_shape())
-            entries[name] = TensorStorageMetadata(TensorProperties(dtype=_arrays.torch_dtype(part.get_dtype())), size,
+            entries[name] = TensorStorageMetadata(TensorProperties(dtype=arrays.torch_dtype(part.get_dtype())), size,
                                                   [ChunkStorageMetadata(torch.Size([0] * len(size)), size)])
         self._names, self._values = {}, set(step.value_keys())
         return Metadata(entries, planner_data={name: (name,) for name in entries}, storage_data={}, version="1.0.0")
@@ -198,25 +204,39 @@ class Reader(StorageReader):
         return plans
 
     def read_data(self, plan: LoadPlan, planner: Any) -> Future[None]:
-        assert self._step is not None
-        for item in plan.items:
-            index = item.storage_index
-            name = self._names.get((index.fqn, _offset_of(index)), index.fqn)
-            if item.type == LoadItemType.BYTE_IO:
-                content = self._step.get_value(name)
-                if name in self._values:
-                    content = _codec.to_text(_codec.encode(content, name, lambda *_: False))
-                planner.load_bytes(item, io.BytesIO(content))
-                continue
-            target = planner.resolve_tensor(item).detach()
-            if target.size() != item.lengths:
-                raise InvalidArgumentError(f"'{name}': {list(item.lengths)} of it are asked for, into {list(target.size())}")
-            window = tuple(slice(begin, begin + length) for begin, length in zip(item.storage_offsets, item.lengths))
-            target.copy_(self._step.get_slice(name)[window] if window else self._step.get_tensor(name))
-            planner.commit_tensor(item, target)
+        step = self._step
+        assert step is not None
+        with reporting(step, self._progress, sum(self._bytes_of(step, item) for item in plan.items)):
+            for item in plan.items:
+                self._read_item(step, item, planner)
         future: Future[None] = Future()
         future.set_result(None)
         return future
+
+    def _name_of(self, item: Any) -> str:
+        index = item.storage_index
+        return self._names.get((index.fqn, _offset_of(index)), str(index.fqn))
+
+    def _bytes_of(self, step: Step, item: Any) -> int:
+        if item.type == LoadItemType.BYTE_IO:
+            return 0
+        dtype = arrays.torch_dtype(step.get_slice(self._name_of(item)).get_dtype())
+        return int(math.prod(item.lengths) * dtype.itemsize)
+
+    def _read_item(self, step: Step, item: Any, planner: Any) -> None:
+        name = self._name_of(item)
+        if item.type == LoadItemType.BYTE_IO:
+            content = step.get_value(name)
+            if name in self._values:
+                content = codec.to_text(codec.encode(content, name, lambda *_: False))
+            planner.load_bytes(item, io.BytesIO(content))
+            return
+        target = planner.resolve_tensor(item).detach()
+        if target.size() != item.lengths:
+            raise InvalidArgumentError(f"'{name}': {list(item.lengths)} of it are asked for, into {list(target.size())}")
+        window = tuple(slice(begin, begin + length) for begin, length in zip(item.storage_offsets, item.lengths))
+        target.copy_(step.get_slice(name)[window] if window else step.get_tensor(name))
+        planner.commit_tensor(item, target)
 
 
 def _entry_name(index: MetadataIndex) -> str:
@@ -239,6 +259,6 @@ def _undescribed(entry: Any) -> Any:
     if entry is None:
         return BytesStorageMetadata()
     return TensorStorageMetadata(
-        TensorProperties(dtype=_arrays.torch_dtype(entry["dtype"]), requires_grad=entry["requires_grad"]),
+        TensorProperties(dtype=arrays.torch_dtype(entry["dtype"]), requires_grad=entry["requires_grad"]),
         torch.Size(entry["size"]),
         [ChunkStorageMetadata(torch.Size(offsets), torch.Size(sizes)) for offsets, sizes in entry["chunks"]])

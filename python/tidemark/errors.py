@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 
 class Error(RuntimeError):
     """The base of all of them. `code` is the name of the status, such as "DATA_LOSS". "UNKNOWN": a sync failed, so what was
@@ -127,6 +129,24 @@ _BY_CODE: dict[int, type[Error]] = {
     7: StorePermissionError, 8: ResourceExhaustedError, 9: FailedPreconditionError, 10: AbortedError, 11: StepRangeError,
     12: UnimplementedError, 13: InternalError, 14: AlreadyHeldError, 15: DataLossError,
 }
+
+
+def held_elsewhere(error: AlreadyHeldError) -> AlreadyHeldError:
+    """The error of an opening, with the process that holds the store as text for people, and what can be done."""
+    what, found, note = str(error).partition(": held by ")
+    what = what.partition(": lock ")[0]
+    holder = f"held by {note}" if found else str(error)
+    try:
+        import json
+
+        record = json.loads(note)
+        own = (record["pid"], record["host"]) == (os.getpid(), os.uname().nodename)
+        holder = f"{'this process' if own else record['program']} (pid {record['pid']:d} on {record['host']}) holds it since " \
+                 f"{record['since']}"
+    except (ValueError, TypeError, LookupError):
+        pass  # another program wrote the note, or none
+    return AlreadyHeldError(f"{what}: {holder}. Close it there first. To read a step meanwhile use tidemark.open, to evaluate "
+                            f"its steps tidemark.follow")
 
 
 def from_status(code: int, message: str) -> Error:

@@ -17,22 +17,25 @@ Importing this module imports jax.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
 import numpy
 
-from . import _codec
-from ._boxes import Box, Boxes
-from ._checkpointer import Checkpointer
-from ._futures import SaveHandle
-from ._pattern import matches
-from ._progress import Progress
-from ._reader import Step, open as open_step
-from ._rng import adapter_of
-from ._step_info import RestoreReport
-from ._tree import has_state
+from ._checkpointer.checkpointer import Checkpointer
+from ._checkpointer.futures import SaveHandle
+from ._checkpointer.progress import Progress
+from ._checkpointer.step_info import RestoreReport
+from ._state import arrays, codec
+from ._state.arrays import refuse_narrowed
+from ._state.boxes import Box, Boxes
+from ._state.containers import has_state
+from ._state.pattern import matches
+from ._state.rng import adapter_of
+from ._store.progress import bytes_of, reporting
+from ._store.reader import Step, open as open_step
 from .errors import DataLossError, Error, InvalidArgumentError, MismatchError, UnimplementedError
 
 __all__ = ["load", "restore", "restore_with_report", "resume", "save"]
@@ -44,7 +47,7 @@ Skeleton = list[Any]
 
 
 def save(checkpointer: Checkpointer, step: int, tree: Any, *, metrics: dict[str, float] | None = None,
-         user_metadata: str = "{}", overwrite: bool = False) -> SaveHandle:
+         user_metadata: str | Mapping[str, Any] = "{}", overwrite: bool = False) -> SaveHandle:
     """Saves the pytree as `step`. When this returns, its arrays may be donated.
 
     On the CPU the arrays are read where they lie; from devices they are copied to the host first. InvalidArgumentError:
@@ -86,14 +89,15 @@ def restore_with_report(checkpointer: Checkpointer, like: Any, step: int | str =
 
 
 def load(store: str | os.PathLike[str], step: int | str = "latest", like: Any = None, *,
-         allow_unexpected: bool = False) -> Any:
+         allow_unexpected: bool = False, progress: Progress = False) -> Any:
     """The tree of a step, read beside the trainer or without one. `step` as in `tidemark.open`.
 
     Without `like` the containers are dicts, lists and tuples: of a class, its attributes are the keys of a dict. The
-    arrays are on the default device. With `like`, as `restore`; allow_unexpected: the step may have more.
-    InvalidArgumentError: without `like`, the tree has an object with state, or `tidemark.jax` did not save it.
+    arrays are on the default device. With `like`, as `restore`; allow_unexpected: the step may have more. `progress` as for
+    `Checkpointer.restore`, after each array. InvalidArgumentError: without `like`, the tree has an object with state, or
+    `tidemark.jax` did not save it.
     """
-    with open_step(store, step, framework="np") as opened:
+    with open_step(store, step, framework="np") as opened, reporting(opened, progress, bytes_to_read(opened, like)):
         return load_like(opened, like, allow_unexpected=allow_unexpected) if like is not None else load_as_saved(opened)
 
 
@@ -105,7 +109,7 @@ def _name_of_key(key: Any, path: str) -> str | int:
         if hasattr(key, attribute):
             part = getattr(key, attribute)
             if type(part) not in (str, int):
-                raise _codec.unsupported(f"{path} (the key {part!r})", part)
+                raise codec.unsupported(f"{path} (the key {part!r})", part)
             return part  # type: ignore[no-any-return]
     return str(key)
 
@@ -129,7 +133,8 @@ def _skeleton_name(path: str) -> str:
     return f"{_SKELETON}.{path}" if path else _SKELETON
 
 
-def _leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
+def leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """(name, leaf) of a pytree. `path`: the name before all of them."""
     children = _children(node, path)
     if children is None:
         if not path:
@@ -137,7 +142,7 @@ def _leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, node
         return
     for part, child in children:
-        yield from _leaves(child, _join(path, part))
+        yield from leaves(child, _join(path, part))
 
 
 def _skeleton(node: Any, path: str) -> Skeleton:
@@ -170,15 +175,15 @@ def _put(state: dict[str, Any], name: str, value: Any) -> None:
 
 def to_state(tree: Any, path: str = "") -> dict[str, Any]:
     """The flat state that stands for the tree: {name: array in host memory, value or object}. `path`: before all names."""
-    leaves = list(_leaves(tree, path))
-    arrays = [(name, leaf) for name, leaf in leaves if isinstance(leaf, (jax.Array, jax.core.Tracer))]
-    for name, leaf in arrays:
+    found = list(leaves(tree, path))
+    jax_arrays = [(name, leaf) for name, leaf in found if isinstance(leaf, (jax.Array, jax.core.Tracer))]
+    for name, leaf in jax_arrays:
         _check_can_be_saved(leaf, name)
-    for _, leaf in arrays:
+    for _, leaf in jax_arrays:
         if not _is_key(leaf) and any(device.platform != "cpu" for device in leaf.devices()):
             leaf.copy_to_host_async()
     state: dict[str, Any] = {}
-    for name, leaf in leaves:
+    for name, leaf in found:
         if isinstance(leaf, jax.ShapeDtypeStruct):
             raise InvalidArgumentError(f"'{name}' is a jax.ShapeDtypeStruct, which has no elements to save")
         if isinstance(leaf, jax.Array) and _is_key(leaf):
@@ -238,7 +243,7 @@ class Destination:
 
     def __init__(self, like: Any, path: str = "") -> None:
         self.state: dict[str, Any] = {}
-        self._like = list(_leaves(like, path))
+        self._like = list(leaves(like, path))
         self._structure = jax.tree_util.tree_structure(like)
         for name, leaf in self._like:
             if not _is_array(leaf):
@@ -246,7 +251,8 @@ class Destination:
                 continue
             _check_can_be_made(leaf, name)
             if _is_key(leaf):
-                data = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct(leaf.shape, leaf.dtype))
+                abstract: Any = jax.ShapeDtypeStruct  # JAX has no types for it
+                data = jax.eval_shape(jax.random.key_data, abstract(leaf.shape, leaf.dtype))
                 _put(self.state, name, numpy.empty(data.shape, dtype=data.dtype))
                 _put(self.state, _join(name, _IMPL), "")
             else:
@@ -283,7 +289,7 @@ def _check_can_be_made(leaf: Any, name: str) -> None:
             raise UnimplementedError(f"'{name}' is an array of keys that would have parts in other processes, which this version "
                                      f"cannot restore: save jax.random.key_data of it")
     else:
-        check_width(leaf.dtype, name)
+        refuse_narrowed(leaf.dtype, name)
 
 
 def _is_spread(leaf: Any) -> bool:
@@ -312,13 +318,6 @@ def _made_of_parts(boxes: Boxes, like: Any) -> jax.Array:
     return jax.make_array_from_single_device_arrays(tuple(like.shape), like.sharding, parts, **dtype)
 
 
-def check_width(dtype: Any, name: str) -> None:
-    """UnimplementedError: this process cannot make an array of JAX of the dtype, but would make a narrower one."""
-    if jax.dtypes.canonicalize_dtype(dtype) != dtype:
-        raise UnimplementedError(f"'{name}' has the dtype {dtype}: jax.config.update('jax_enable_x64', True) allows for "
-                                 f"it, or read it as an array of NumPy")
-
-
 def made(buffer: Any, like: Any) -> Any:
     """The array of JAX or NumPy that has the elements of `buffer` and is otherwise as `like`. Takes the buffer over."""
     if isinstance(like, numpy.ndarray):
@@ -339,8 +338,17 @@ def made(buffer: Any, like: Any) -> Any:
 # Reading by tidemark.open.
 
 
-def load_like(step: Step, like: Any, path: str = "", *, allow_unexpected: bool = False) -> Any:
-    """`load` with `like`, from a step that is open."""
+def bytes_to_read(step: Step, like: Any, path: str = "") -> int:
+    """Of the arrays that `load_like` reads or, without `like`, `load_as_saved`."""
+    wanted = None if like is None else {name for name, _ in leaves(like, path)}
+    below = f"{path}." if path else ""
+    return bytes_of(step, [name for name in step.keys()
+                           if (name in wanted if wanted is not None else name == path or name.startswith(below))])
+
+
+def load_like(step: Step, like: Any, path: str = "", *, allow_unexpected: bool = False,
+              converted: Collection[str] = ()) -> Any:
+    """`load` with `like`, from a step that is open. `converted`: arrays that may have another floating-point dtype than there."""
     destination = Destination(like, path)
     tensors, values = set(step.keys()), set(step.value_keys())
     missing, reshaped, retyped = [], [], []
@@ -355,7 +363,8 @@ def load_like(step: Step, like: Any, path: str = "", *, allow_unexpected: bool =
             retyped.append(name)
         elif isinstance(value, numpy.ndarray):
             stored = step.get_slice(name)
-            if stored.get_dtype() != value.dtype.name:
+            if stored.get_dtype() != value.dtype.name and not (
+                    name in converted and _is_float(value.dtype) and _is_float(arrays.numpy_dtype(stored.get_dtype()))):
                 retyped.append(name)
             elif stored.get_shape() != list(value.shape):
                 reshaped.append(name)
@@ -366,25 +375,49 @@ def load_like(step: Step, like: Any, path: str = "", *, allow_unexpected: bool =
         raise MismatchError(f"step {step.info.step} does not fit the tree: missing {missing}, unexpected {unexpected}, of "
                             f"another shape {reshaped}, of another type {retyped}", missing=missing, unexpected=unexpected,
                             reshaped=reshaped, retyped=retyped)
-    for name in destination.state:
-        destination.state[name] = step.get_tensor(name) if name in tensors else step.get_value(name)
+    for name, value in destination.state.items():
+        if name in converted:
+            arrays.convert(value, step.get_tensor(name))
+        else:
+            destination.state[name] = step.get_tensor(name) if name in tensors else step.get_value(name)
     return destination.tree()
+
+
+def _is_float(dtype: Any) -> bool:
+    return bool(jax.numpy.issubdtype(dtype, numpy.floating))
 
 
 def load_as_saved(step: Step, path: str = "") -> Any:
     """`load` without `like`, from a step that is open."""
+    return tree_as_saved(step, path, partial(_read_leaf, step))
+
+
+def kinds_as_saved(step: Step, path: str = "") -> dict[str, str]:
+    """{name of a leaf: "np", "jax", "value" or "object"} of a tree that was saved."""
+    kinds: dict[str, str] = {}
+    tree_as_saved(step, path, lambda kind, name: kinds.setdefault(name, kind))
+    return kinds
+
+
+def tree_as_saved(step: Step, path: str, leaf: Callable[[str, str], Any]) -> Any:
+    """A tree that was saved, of dicts, lists and tuples. `leaf(kind, name)` makes its leaves."""
     if _skeleton_name(path) not in step.value_keys():
         raise InvalidArgumentError(f"step {step.info.step} was not saved by tidemark.jax: give `like`, or use tidemark.open")
-    return _rebuilt(step, step.get_value(_skeleton_name(path)), path, set(step.value_keys()))
+    return _rebuilt(step.get_value(_skeleton_name(path)), path, leaf)
 
 
-def _rebuilt(step: Step, skeleton: Any, path: str, values: set[str]) -> Any:
+def key_impl_of(step: Step, name: str) -> str | None:
+    """The algorithm, if an array of keys has that name."""
+    return step.get_value(_join(name, _IMPL)) if _join(name, _IMPL) in step.value_keys() else None
+
+
+def _rebuilt(skeleton: Any, path: str, leaf: Callable[[str, str], Any]) -> Any:
     try:
         kind, *below = skeleton
         if kind == "dict":
-            return {part: _rebuilt(step, child, _join(path, part), values) for part, child in below[0]}
+            return {part: _rebuilt(child, _join(path, part), leaf) for part, child in below[0]}
         if kind in ("list", "tuple"):
-            children = [_rebuilt(step, child, _join(path, i), values) for i, child in enumerate(below[0])]
+            children = [_rebuilt(child, _join(path, i), leaf) for i, child in enumerate(below[0])]
             return children if kind == "list" else tuple(children)
     except Error:
         raise
@@ -392,16 +425,21 @@ def _rebuilt(step: Step, skeleton: Any, path: str, values: set[str]) -> Any:
         raise DataLossError(f"the stored structure of the tree cannot be read at '{path}': {error}") from error
     if kind == "none":
         return None
-    if kind == "value":
-        return step.get_value(path)
-    if kind == "object":
-        raise InvalidArgumentError(f"'{path}' is an object with state: give `like`")
-    if kind not in ("np", "jax"):
+    if kind not in ("value", "object", "np", "jax"):
         raise DataLossError(f"the stored structure of the tree has the unknown kind {kind!r} at '{path}'")
-    array = step.get_tensor(path)
+    return leaf(kind, path)
+
+
+def _read_leaf(step: Step, kind: str, name: str) -> Any:
+    if kind == "value":
+        return step.get_value(name)
+    if kind == "object":
+        raise InvalidArgumentError(f"'{name}' is an object with state: give `like`")
+    array = step.get_tensor(name)
     if kind == "np":
         return array
-    if _join(path, _IMPL) in values:
-        return jax.random.wrap_key_data(jax.numpy.asarray(array), impl=step.get_value(_join(path, _IMPL)))
-    check_width(array.dtype, path)
+    impl = key_impl_of(step, name)
+    if impl is not None:
+        return jax.random.wrap_key_data(jax.numpy.asarray(array), impl=impl)
+    refuse_narrowed(array.dtype, name)
     return jax.device_put(array)

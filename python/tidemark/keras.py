@@ -5,33 +5,42 @@
     tidemark.keras.load(model, "run/ckpt", "best:val_loss")
 
 A variable with the path "dense/kernel" is the entry "model.dense.kernel"; those of the optimizer begin with
-"optimizer". Metrics are not saved: Keras resets them in every epoch. The tests are of the backend jax; tensorflow, torch
-(on the CPU) and numpy are served too. Importing this module imports keras.
+"optimizer". Metrics are not saved: Keras resets them in every epoch. The tests are of the backends jax, torch and
+tensorflow, and of `load` with numpy, which cannot train. Importing this module imports keras.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import warnings
+from types import FrameType
 from typing import Any
 
 import keras
 import numpy
 from keras.src.callbacks.monitor_callback import MonitorCallback
 
-from . import _arrays
-from ._checkpointer import Checkpointer
-from ._options import KeepBest, Retention
-from ._reader import Step, open as open_step
-from ._rng import rng
-from ._step_info import StepInfo
+from ._arguments import flag, integer, path, size, text
+from ._checkpointer.checkpointer import Checkpointer, check_options, refused_by
+from ._checkpointer.closing import close_earlier_training, close_owned, close_owned_after, opened_by_training
+from ._checkpointer.options import KeepBest, Retention
+from ._checkpointer.progress import Progress, progress_function
+from ._checkpointer.step_info import StepInfo
+from ._preemption import PreemptionGuard, PreemptionReport
+from ._state import arrays
+from ._state.rng import rng
+from ._store.progress import bytes_of, reporting
+from ._store.reader import Step, open as open_step
+from ._training_guard import Run, TrainingGuard, preemption_of
 from .errors import FailedPreconditionError, InvalidArgumentError, MismatchError, UnimplementedError
 
 __all__ = ["TidemarkCheckpoint", "load"]
 
+_INSTEAD = refused_by("Keras", when="use save_freq", retention="use max_to_keep and keep_best",
+                      ranks="one process trains and saves", staging="a save returns when the state is copied")
+_PART_OF_EPOCH = '{"tidemark.keras": "part of an epoch"}'
 _LAYOUT = "$tidemark.keras"  # the names of the variables in the order of the model, and of their averages
-# Checkpointers of calls of `fit` that have not ended, by their store: the next call with the store closes what it finds.
-_unfinished: dict[str, Checkpointer] = {}
 
 
 class TidemarkCheckpoint(MonitorCallback):
@@ -42,11 +51,21 @@ class TidemarkCheckpoint(MonitorCallback):
 
     restore: fills the model, its optimizer, and the generators of Python and NumPy from the highest step when `fit`
     begins, and has it start with the next epoch; after a save in the middle of an epoch, with that epoch.
-    keep_best: keeps so many of the best steps by `monitor` besides the `max_to_keep` newest. options: those of
-    `tidemark.Checkpointer` that are not about when to save and what to keep.
+    progress: of this restore, as for `Checkpointer.restore`; None: a line on stderr if `verbose` is not 0.
+    keep_best: keeps so many of the best steps by `monitor` besides the `max_to_keep` newest; a warning says if a step lacks
+    this metric. options: those of `tidemark.Checkpointer` that are not about when to save and what to keep.
+
+    preemption: True: SIGTERM ends `fit` with one last save, within 30 seconds; or a PreemptionGuard, for other signals and
+    another time. `fit` then raises SystemExit, with the code 0 if the step is committed, else 1. If it ends after a batch, the
+    next `fit` with restore=True begins that epoch anew, with the weights of that batch. If it ends in a validation or after an
+    epoch, the next one begins with the next epoch. The second signal changes nothing. Not together with save_best_only or
+    save_weights_only.
 
     To save averaged weights, load them with `load(..., ema=True)`. A failed save raises from a later call of the
-    callback, at the latest at the end of `fit`. InvalidArgumentError: two variables have one path.
+    callback, at the latest at the end of `fit`. InvalidArgumentError: two variables have one path. AlreadyHeldError: another
+    process has the store. With preemption: FailedPreconditionError, by `fit` with preemption=True: this is not the main thread,
+    which alone notes signals; or by a loop that is not `fit` of Keras. InvalidArgumentError, by `fit`: another of its callbacks
+    has preemption too.
     """
 
     best: float | None
@@ -54,16 +73,24 @@ class TidemarkCheckpoint(MonitorCallback):
     def __init__(self, directory: str | os.PathLike[str], monitor: str = "val_loss", verbose: int = 0,
                  save_best_only: bool = False, mode: str = "auto", save_freq: str | int = "epoch",
                  initial_value_threshold: float | None = None, max_to_keep: int | None = 1, save_on_background: bool = True,
-                 save_weights_only: bool = False, *, restore: bool = False, keep_best: int = 0, **options: Any) -> None:
-        super().__init__(monitor, mode, initial_value_threshold)
-        if save_freq != "epoch" and (not isinstance(save_freq, int) or save_freq < 1):
+                 save_weights_only: bool = False, *, restore: bool = False, keep_best: int = 0,
+                 progress: Progress | None = None, preemption: bool | PreemptionGuard = False, **options: Any) -> None:
+        super().__init__(text(monitor, "monitor"), mode, initial_value_threshold)
+        if save_freq != "epoch" and (isinstance(save_freq, str) or integer(save_freq, "save_freq") < 1):
             raise InvalidArgumentError(f"save_freq is {save_freq!r}, neither 'epoch' nor a number of batches")
+        for name, count in (("max_to_keep", max_to_keep), ("keep_best", keep_best)):
+            if count is not None:
+                size(count, name)
+        for name, value in (("save_best_only", save_best_only), ("save_on_background", save_on_background),
+                            ("save_weights_only", save_weights_only), ("restore", restore)):
+            flag(value, name)
         if keep_best and max_to_keep is None:
             raise InvalidArgumentError("keep_best is without effect where max_to_keep is None: all steps are kept")
-        own = {"retention", "save_interval_steps", "save_on_steps", "save_interval_seconds", "staging"}.intersection(options)
-        if own:
-            raise InvalidArgumentError(f"{sorted(own)} cannot be given: the callback decides when to save and what to keep")
-        self.directory = os.path.abspath(directory)
+        if preemption_of(preemption) and (save_best_only or save_weights_only):
+            raise InvalidArgumentError("preemption saves the whole training at a step that need not be the best: leave out "
+                                       "save_best_only and save_weights_only, and use keep_best")
+        check_options("TidemarkCheckpoint", options, _INSTEAD)
+        self.directory = os.path.abspath(path(directory, "directory"))
         self.verbose = verbose
         self.save_best_only = save_best_only
         self.save_freq = save_freq
@@ -71,22 +98,37 @@ class TidemarkCheckpoint(MonitorCallback):
         self.save_on_background = save_on_background
         self.save_weights_only = save_weights_only
         self.restore = restore
+        progress_function(progress)
+        self._progress: Progress = bool(verbose) if progress is None else progress
         self.keep_best = keep_best
+        self._preemption = preemption
+        self._guard: TrainingGuard | None = None  # of the `fit` that goes on
+        self._preempted: PreemptionReport | None = None
+        self._saved: tuple[int, int] | None = None  # the step of the last save, and the epoch that follows it
+        self._part_of_epoch: int | None = None  # the step that was restored, if it is from the middle of an epoch
         self._options = options
         self._checkpointer: Checkpointer | None = None
         self._epoch = 0
         self._batches_since_save = 0
         self._last_batch: int | None = None
         self._batches = 0  # since the model was made
+        self._has_trained = False
+        self._has_warned = False  # of a metric that keep_best needs, in this fit
         self._offset: int | None = None  # from the number of an epoch or batch to that of its step
 
     # Called by Keras.
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        self.close()
-        previous = _unfinished.pop(self.directory, None)
-        if previous is not None:
-            previous.close()
+        if self._guard is not None:
+            self._guard.end()
+        self._guard, self._preempted = None, None
+        run = None
+        if self._preemption:
+            run, callbacks = _running_fit()
+            if sum(isinstance(one, TidemarkCheckpoint) and bool(one._preemption) for one in callbacks) > 1:
+                raise InvalidArgumentError("two callbacks of this `fit` have preemption, and the first that saves after a signal "
+                                           "ends it: give preemption to one of them")
+        close_earlier_training(self.directory)
         best = []
         if self.save_best_only or self.keep_best:
             self._set_monitor_op()
@@ -94,12 +136,17 @@ class TidemarkCheckpoint(MonitorCallback):
             best = [KeepBest(self.monitor, "lowest" if self.monitor_op is keras.ops.less else "highest", self.keep_best)]
         self._checkpointer = Checkpointer(
             self.directory, retention=Retention(max_to_keep=self.max_to_keep or 0, keep_best=best), **self._options)
-        _unfinished[self.directory] = self._checkpointer
+        opened_by_training(self._checkpointer)
         self._epoch = self.model._initial_epoch or 0
+        self._has_trained = False
         self._last_batch = None
         self._batches_since_save = 0
         self._offset = None
+        self._saved = self._part_of_epoch = None
+        self._has_warned = False
         try:
+            if self._preemption:
+                self._guard = TrainingGuard(self._preemption, run)
             if self.restore:
                 self._restore()
         except BaseException:
@@ -110,10 +157,20 @@ class TidemarkCheckpoint(MonitorCallback):
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         self._epoch = epoch
+        if self._is_preempted():
+            if self._has_trained:
+                self._end(epoch - 1, epoch, None)
+            self._exit()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        if self.save_freq == "epoch":
-            return
+        self._has_trained = True
+        if self.save_freq != "epoch":
+            self._count(batch, logs)
+        # At the end of an epoch, the next one is to follow.
+        if self._is_preempted() and batch + 1 != self.params.get("steps"):
+            self._end(self._epoch, self._epoch, logs)
+
+    def _count(self, batch: int, logs: dict[str, Any] | None) -> None:
         new_epoch = self._last_batch is None or batch <= self._last_batch
         batches = batch + 1 if new_epoch else batch - (self._last_batch or 0)
         self._last_batch = batch
@@ -126,9 +183,27 @@ class TidemarkCheckpoint(MonitorCallback):
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if self.save_freq == "epoch":
             self._save(epoch, epoch + 1, logs, f"epoch {epoch}")
+        if self._is_preempted():
+            self._end(epoch, epoch + 1, logs)
+
+    def on_test_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        if self._is_preempted():
+            self._end(self._epoch, self._epoch + 1, None)
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        self.close()
+        guard, exits = self._guard, False
+        try:
+            if guard is not None and self._checkpointer is not None:
+                close_owned(self, *guard.wait(self._checkpointer, None))
+            close_owned(self, None)  # without a guard
+            exits = True
+        except BaseException as error:
+            close_owned_after(error, self)
+            raise
+        finally:
+            self._end_guard(exits)
+        if guard is not None and guard.preempted:
+            raise SystemExit(0)
 
     # For the user.
 
@@ -143,12 +218,42 @@ class TidemarkCheckpoint(MonitorCallback):
         `fit` calls it at its end. After an exception in `fit` the store stays open until this is called, until the next
         `fit` with the store, or until the process ends.
         """
-        checkpointer, self._checkpointer = self._checkpointer, None
-        if checkpointer is None:
-            return
-        if _unfinished.get(self.directory) is checkpointer:
-            del _unfinished[self.directory]
-        checkpointer.close()
+        try:
+            close_owned(self, None)
+        finally:
+            self._end_guard()
+
+    @property
+    def preempted(self) -> PreemptionReport | None:
+        """What the last save did, if a signal has ended the latest `fit`. None: no signal has, or nothing was to be saved."""
+        return self._preempted
+
+    def _is_preempted(self) -> bool:
+        return self._guard is not None and self._checkpointer is not None and self._guard.preempted
+
+    def _end(self, epoch: int, next_epoch: int, logs: dict[str, Any] | None) -> None:
+        """Saves and ends `fit`. The numbers of steps are those of `_save`, which follows the epoch, or are of batches."""
+        assert self._guard is not None
+        step = self._step_of(epoch if self.save_freq == "epoch" else self._batches)
+        self._preempted = self._guard.save_and_close(
+            self._opened(), step, self._state(next_epoch), metrics=_numbers(logs), overwrite=(step, next_epoch) != self._saved,
+            user_metadata=_PART_OF_EPOCH if next_epoch == epoch and self.save_freq == "epoch" else "{}")
+        self._exit()
+
+    def _exit(self) -> None:
+        exits = False
+        try:
+            if self._checkpointer is not None and self._guard is not None:
+                close_owned(self, *self._guard.wait(self._checkpointer, 0.0))
+            exits = True
+        finally:
+            self._end_guard(exits)
+        raise SystemExit(TrainingGuard.exit_code(self._preempted))
+
+    def _end_guard(self, exits: bool = False) -> None:
+        guard, self._guard = self._guard, None
+        if guard is not None:
+            guard.end(exits)
 
     def _opened(self) -> Checkpointer:
         if self._checkpointer is None:
@@ -167,21 +272,33 @@ class TidemarkCheckpoint(MonitorCallback):
             if not self._is_improvement(current, self.best):
                 return
             self.best = float(current)
+        # An evaluator of the store finds NAME/metric later.
+        if self.keep_best and self.monitor not in logs and "/" not in self.monitor and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(f"{place} has no {self.monitor}, but {sorted(logs)}: keep_best does not keep its step, nor others "
+                          f"without {self.monitor}", stacklevel=2)
+        step = self._step_of(number)
+        save = checkpointer.save(step, self._state(next_epoch), metrics=_numbers(logs), staging="blocking",
+                                 overwrite=step == self._part_of_epoch)
+        self._saved = step, next_epoch
+        if self.verbose:
+            print(f"\n{place}: saving step {step} to {self.directory}")
+        if not self.save_on_background:
+            save.committed.result()
+
+    def _step_of(self, number: int) -> int:
         if self._offset is None:
-            latest = max((info.step for info in checkpointer.steps()), default=-1)
+            latest = max((info.step for info in self._opened().steps()), default=-1)
             self._offset = 0 if number > latest else latest + 1 - number
-        step = number + self._offset
+        return number + self._offset
+
+    def _state(self, next_epoch: int) -> dict[str, Any]:
         # On the backend jax, the property copies the state of the running epoch into the variables.
         state = _state_of(self.model, self.save_weights_only)
         if not self.save_weights_only:
             best = None if self.best is None else float(self.best)
             state.update({"training.epoch": next_epoch, "training.best": best, "rng": rng()})
-        save = checkpointer.save(step, state, metrics={name: float(value) for name, value in logs.items()},
-                                 staging="blocking")
-        if self.verbose:
-            print(f"\n{place}: saving step {step} to {self.directory}")
-        if not self.save_on_background:
-            save.committed.result()
+        return state
 
     def _restore(self) -> None:
         checkpointer = self._opened()
@@ -189,27 +306,32 @@ class TidemarkCheckpoint(MonitorCallback):
             return
         with open_step(self.directory) as step:
             names = _stored_names(step, _variables_of(self.model, self.save_weights_only))
+            found = step.info
         buffers = {name: _buffer_of(variable) for name, variable in names.items()}
         state: dict[str, Any] = dict(buffers)
         if not self.save_weights_only:
             state.update({"training.epoch": 0, "training.best": None, "rng": rng()})
-        checkpointer.resume(state, progress=bool(self.verbose))
+        checkpointer.resume(state, progress=self._progress)
         for name, variable in names.items():
             _assign(variable, buffers[name])
         if not self.save_weights_only:
             self.model._initial_epoch = self._epoch = state["training.epoch"]
+            if found.user_metadata == _PART_OF_EPOCH and self.save_freq == "epoch":  # the whole epoch takes its place
+                self._part_of_epoch, self._offset = found.step, found.step - self._epoch
             if state["training.best"] is not None:
                 self.best = state["training.best"]
 
 
 def load(model: keras.Model, store: str | os.PathLike[str], step: int | str = "latest", *, weights_only: bool = False,
-         ema: bool = False) -> StepInfo:
+         ema: bool = False, progress: Progress = False) -> StepInfo:
     """Fills a built model and its optimizer from a step, beside the training or without it.
 
     `step` as in `tidemark.open`: "best:val_loss", for example. weights_only: leaves the optimizer as it is.
     ema: fills the trainable weights with the optimizer's moving averages (`use_ema=True`), and implies weights_only.
+    progress: as for `Checkpointer.restore`, after each variable.
 
-    MismatchError: the step does not fit the model, which is as it was. NotFoundError: there is no such step.
+    A checkpoint of another backend fits, too: integers may have another size there. MismatchError: the step does not fit
+    the model, which is as it was. NotFoundError: there is no such step.
     InvalidArgumentError: the step has no averages.
     """
     with open_step(store, step) as opened:
@@ -230,17 +352,41 @@ def load(model: keras.Model, store: str | os.PathLike[str], step: int | str = "l
             stored = opened.get_slice(source)
             if tuple(stored.get_shape()) != tuple(variable.shape):
                 reshaped.append(source)
-            elif stored.get_dtype() != _arrays.numpy_dtype(variable.dtype).name:
+            elif not _is_same_or_integer(stored.get_dtype(), variable.dtype):
                 retyped.append(source)
             else:
                 found.append((source, variable))
+        arrays = [] if missing or reshaped or retyped else _read(opened, found, progress)
+        retyped += [source for (source, _), array in zip(found, arrays) if array is None]
         if missing or reshaped or retyped:
             raise MismatchError(f"step {opened.info.step} does not fit the model: missing {missing}, of another shape "
                                 f"{reshaped}, of another type {retyped}", missing=missing, reshaped=reshaped, retyped=retyped)
-        arrays = [opened.get_tensor(source) for source, _ in found]
         for (_, variable), array in zip(found, arrays, strict=True):
             _assign(variable, array)
         return opened.info
+
+
+def _read(step: Step, found: list[tuple[str, Any]], progress: Progress) -> list[Any]:
+    """The arrays of [(name of the entry, variable)]; None for one that does not fit into the dtype of its variable."""
+    with reporting(step, progress, bytes_of(step, [source for source, _ in found])):
+        return [_of_dtype(step.get_tensor(source), variable.dtype) for source, variable in found]
+
+
+def _running_fit() -> tuple[Run, list[Any]]:
+    """The call of `fit` that calls the callback, and its callbacks."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name == "fit" and str(frame.f_globals.get("__name__")).startswith("keras."):
+            callbacks = frame.f_locals.get("callbacks")
+            if isinstance(callbacks, keras.callbacks.CallbackList):
+                return Run(frame.f_code, "callbacks", callbacks), callbacks.callbacks
+        frame = frame.f_back
+    raise FailedPreconditionError("preemption is only for `fit` of Keras: around a loop of your own, use a "
+                                  "tidemark.PreemptionGuard and its save_and_close")
+
+
+def _numbers(logs: dict[str, Any] | None) -> dict[str, float]:
+    return {name: float(value) for name, value in (logs or {}).items()}
 
 
 # Variables.
@@ -316,9 +462,25 @@ def _host(variable: Any, name: str) -> Any:
     raise UnimplementedError(f"Keras runs with the backend {backend}, whose variables cannot be stored")
 
 
+def _is_same_or_integer(stored: str, wanted: str) -> bool:
+    """The generators of Keras' layers are integers of another size on the backend torch."""
+    if stored == arrays.numpy_dtype(wanted).name:
+        return True
+    return all(numpy.issubdtype(arrays.numpy_dtype(name), numpy.integer) for name in (stored, wanted))
+
+
+def _of_dtype(array: Any, dtype: str) -> Any:
+    """The array with elements of the dtype; None if an element does not fit into it."""
+    wanted = arrays.numpy_dtype(dtype)
+    if array.dtype == wanted:
+        return array
+    converted = array.astype(wanted)
+    return converted if numpy.array_equal(converted, array) else None
+
+
 def _buffer_of(variable: Any) -> Any:
     """Memory for a new value of the variable."""
-    return numpy.empty(tuple(variable.shape), dtype=_arrays.numpy_dtype(variable.dtype))
+    return numpy.empty(tuple(variable.shape), dtype=arrays.numpy_dtype(variable.dtype))
 
 
 def _assign(variable: Any, array: Any) -> None:
@@ -330,6 +492,9 @@ def _assign(variable: Any, array: Any) -> None:
     elif backend == "torch":
         import torch
 
-        array = torch.from_numpy(array.view(numpy.uint8).reshape(-1)).view(_arrays.torch_dtype(str(variable.dtype))).reshape(
-            array.shape) if array.size else torch.empty(array.shape, dtype=_arrays.torch_dtype(str(variable.dtype)))
+        dtype = arrays.torch_dtype(str(variable.dtype))
+        if array.size:  # by way of bytes: PyTorch takes no bfloat16 of NumPy, and NumPy no view of a scalar as bytes
+            array = torch.from_numpy(array.reshape(-1).view(numpy.uint8)).view(dtype).reshape(array.shape)
+        else:
+            array = torch.empty(array.shape, dtype=dtype)
     variable.assign(array)

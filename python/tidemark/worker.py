@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ._follow import follow
-from ._step_info import Evaluation
+from ._checkpointer.step_info import Evaluation
+from ._store.follow import follow
 from .errors import Error
 
 _DESCRIPTION = """\
@@ -86,6 +86,9 @@ def _line_of(step: int, evaluation: Evaluation) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the program with these arguments; None: those of the command line. The exit status: 0, or 1 if the store cannot be
+    followed, or, with --strict, if an evaluation failed. SystemExit with the status 2: the arguments are wrong; 0: --help.
+    """
     parser = _parser()
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")

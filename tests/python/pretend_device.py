@@ -5,7 +5,6 @@ Its streams are threads, which a test holds with gates: see tests/snapshot/prete
 
 import contextlib
 import os
-import sys
 import types
 
 import torch

@@ -1,11 +1,20 @@
 """The callback of Keras: what it saves, which steps it keeps, and that a killed run goes on bit for bit."""
 
+import os
+import pathlib
+import subprocess
+import sys
+import warnings
+
 import keras
 import numpy as np
 import pytest
 import tidemark
 import tidemark.keras
 from tidemark.errors import FailedPreconditionError, InvalidArgumentError
+
+# Keras itself calls numpy.array of PyTorch's tensors.
+pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 
 def make_model(width=8, name="net", use_ema=False, optimizer=None):
@@ -32,7 +41,7 @@ def values(model):
 
 
 def arrays(variables):
-    return [np.array(variable.value) for variable in variables]
+    return [keras.ops.convert_to_numpy(variable.value).copy() for variable in variables]
 
 
 def assert_same(first, second):
@@ -71,16 +80,18 @@ def test_entries_are_named_by_paths_and_hold_the_state(tmp_path):
 
 @pytest.mark.parametrize("name", ["net", "other"])
 def test_an_interrupted_fit_goes_on_bit_for_bit(tmp_path, name):
+    # With TensorFlow, tf.data shuffles, whose generator nothing outside of it can read or set.
+    options = {"epochs": 5, "shuffle": keras.backend.backend() != "tensorflow"}
     keras.utils.set_random_seed(7)
     whole = make_model()
-    expected = fit(whole, [], epochs=5)
+    expected = fit(whole, [], **options)
 
     keras.utils.set_random_seed(7)
     with pytest.raises(KeyboardInterrupt):
-        fit(make_model(), [tidemark.keras.TidemarkCheckpoint(tmp_path / "store", restore=True), Stop(3)], epochs=5)
+        fit(make_model(), [tidemark.keras.TidemarkCheckpoint(tmp_path / "store", restore=True), Stop(3)], **options)
     keras.utils.set_random_seed(8)
     model = make_model(name=name)
-    history = fit(model, [tidemark.keras.TidemarkCheckpoint(tmp_path / "store", restore=True)], epochs=5)
+    history = fit(model, [tidemark.keras.TidemarkCheckpoint(tmp_path / "store", restore=True)], **options)
     assert history.epoch == [3, 4]
     assert history.history["loss"] == expected.history["loss"][3:]
     assert_same(values(model), values(whole))
@@ -127,6 +138,17 @@ def test_without_the_monitored_metric_nothing_is_saved_and_a_warning_given(tmp_p
     assert steps(tmp_path / "store") == []
 
 
+@pytest.mark.parametrize(("monitor", "count"), [("val_los", 1), ("loss", 0), ("validation/loss", 0)])
+def test_keep_best_warns_once_of_a_metric_that_the_epochs_lack(tmp_path, monitor, count):
+    callback = tidemark.keras.TidemarkCheckpoint(tmp_path / "store", monitor=monitor, mode="min", keep_best=3)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit(make_model(), [callback])
+    found = [str(warning.message) for warning in caught if monitor in str(warning.message)]
+    assert found == ["epoch 0 has no val_los, but ['loss', 'mae']: keep_best does not keep its step, nor others without "
+                     "val_los"][:count]
+
+
 def test_the_best_step_is_loaded_into_a_fresh_model(tmp_path):
     model = make_model()
     x, y = make_data()
@@ -164,6 +186,11 @@ def test_moving_averages_are_loaded_as_weights(tmp_path):
     fit(make_model(), [tidemark.keras.TidemarkCheckpoint(tmp_path / "plain")], epochs=1)
     with pytest.raises(InvalidArgumentError, match="step 0 has no moving averages"):
         tidemark.keras.load(fresh, tmp_path / "plain", ema=True)
+
+
+def test_a_directory_of_a_wrong_type_is_named():
+    with pytest.raises(InvalidArgumentError, match="directory is 3, .*: it must be a str or an os.PathLike"):
+        tidemark.keras.TidemarkCheckpoint(3)
 
 
 def test_another_model_is_a_mismatch_and_stays_as_it_was(tmp_path):
@@ -212,9 +239,13 @@ def test_saves_are_waited_for_and_failures_are_raised(tmp_path, background):
 def test_arguments_that_mean_nothing_are_refused(tmp_path):
     for arguments, text in (({"save_freq": "batch"}, "save_freq"), ({"save_freq": 0}, "save_freq"),
                             ({"keep_best": 1, "max_to_keep": None}, "keep_best"), ({"staging": "overlapped"}, "staging"),
-                            ({"retention": None}, "retention")):
+                            ({"retention": None}, "max_to_keep and keep_best"), ({"save_when": bool}, "use save_freq"),
+                            ({"ranks": None}, "one process"),
+                            ({"monitor": 5}, "monitor is 5"), ({"max_to_keep": -1}, "max_to_keep is -1"),
+                            ({"keep_best": "1"}, "keep_best is '1'"), ({"restore": "yes"}, "restore is 'yes'"),
+                            ({"save_freq": True}, "save_freq is True"), ({"directory": 5}, "directory is 5")):
         with pytest.raises(ValueError, match=text):
-            tidemark.keras.TidemarkCheckpoint(tmp_path / "store", **arguments)
+            tidemark.keras.TidemarkCheckpoint(**{"directory": tmp_path / "store", **arguments})
     with pytest.raises(ValueError, match="score"):
         fit(make_model(), [tidemark.keras.TidemarkCheckpoint(tmp_path / "store", monitor="score", save_best_only=True)])
 
@@ -232,3 +263,50 @@ def test_two_variables_of_one_path_are_refused(tmp_path):
     model.compile("sgd", "mse")
     with pytest.raises(InvalidArgumentError, match="twice/w"):
         fit(model, [tidemark.keras.TidemarkCheckpoint(tmp_path / "store")])
+
+
+def test_the_numpy_backend_loads_what_another_has_saved(tmp_path):
+    pytest.importorskip("jax", reason="the backend numpy needs SciPy and JAX")
+    model = make_model()
+    fit(model, [tidemark.keras.TidemarkCheckpoint(tmp_path / "store")], epochs=1)
+    x, _ = make_data(4)
+    expected = model.predict(x, verbose=0)
+    program = ("import sys, numpy, keras, tidemark.keras, keras_test\n"
+               "model = keras_test.make_model()\n"
+               "tidemark.keras.load(model, sys.argv[1], weights_only=True)\n"
+               "x, _ = keras_test.make_data(4)\n"
+               "numpy.save(sys.argv[2], model.predict(x, verbose=0))\n")
+    environment = {**os.environ, "KERAS_BACKEND": "numpy",
+                   "PYTHONPATH": os.pathsep.join([str(pathlib.Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
+    result = subprocess.run([sys.executable, "-c", program, str(tmp_path / "store"), str(tmp_path / "predicted.npy")],
+                            env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    np.testing.assert_allclose(np.load(tmp_path / "predicted.npy"), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_integers_of_another_size_are_taken_if_every_value_fits(tmp_path):
+    class Counter(keras.layers.Layer):
+        def __init__(self, dtype, value):
+            super().__init__(name="counter")
+            self.count = self.add_weight(shape=(2,), dtype=dtype, initializer=keras.initializers.Constant(value),
+                                         trainable=False, name="count")
+
+        def call(self, x):
+            return x
+
+    def model_of(dtype, value):
+        model = keras.Sequential([keras.Input((4,)), Counter(dtype, value), keras.layers.Dense(1, name="head")], name="net")
+        model.compile("sgd", loss="mse")
+        return model
+
+    fit(model_of("int32", 300), [tidemark.keras.TidemarkCheckpoint(tmp_path / "store")], epochs=1)
+    wide = model_of("int16", 0)
+    tidemark.keras.load(wide, tmp_path / "store")
+    np.testing.assert_array_equal(arrays(wide.non_trainable_variables), [[300, 300]])
+    narrow = model_of("uint8", 7)
+    with pytest.raises(tidemark.errors.MismatchError) as caught:
+        tidemark.keras.load(narrow, tmp_path / "store")
+    assert caught.value.retyped == ["model.counter.count"]
+    np.testing.assert_array_equal(arrays(narrow.non_trainable_variables), [[7, 7]])
+    with pytest.raises(tidemark.errors.MismatchError):
+        tidemark.keras.load(model_of("float32", 0.0), tmp_path / "store")

@@ -134,6 +134,36 @@ def step_errors(ocp, folder):
         return empty, absent, again, wrong, misfit, list(saver.all_steps()), saver.is_saving_in_progress()
 
 
+def one_path(ocp, folder):
+    """What StandardCheckpointer does."""
+    state, path, seen = make_state(2.0), folder / "one", []
+    with ocp.StandardCheckpointer() as checkpointer:
+        seen.append(outcome(lambda: checkpointer.restore(path, make_state())))
+        checkpointer.save(path, state)
+        checkpointer.save(folder / "other", {"n": jnp.ones(2)})
+        seen.append(bytes_of(checkpointer.restore(path, make_state())) == bytes_of(state))
+        seen.append(sorted(checkpointer.restore(folder / "other")))
+        seen.append(outcome(lambda: checkpointer.save(path, make_state(3.0))))
+        checkpointer.save(path, make_state(3.0), force=True)
+        checkpointer.wait_until_finished()
+        like = {**make_state(), "params": jax.eval_shape(lambda: make_state()["params"])}
+        seen.append(bytes_of(checkpointer.restore(path, like)) == bytes_of(make_state(3.0)))
+        seen.append(outcome(lambda: checkpointer.restore(folder / "other", {"n": jnp.ones(3)})))
+        checkpointer.save(path, make_state(4.0), force=True)  # closing waits for it
+    return seen, bytes_of(ocp.StandardCheckpointer().restore(path, make_state())) == bytes_of(make_state(4.0))
+
+
+def one_path_of_a_pytree(ocp, folder):
+    checkpointer = ocp.PyTreeCheckpointer()
+    checkpointer.save(folder / "one", {"a": jnp.arange(3), "b": 2})
+    seen = [bytes_of(checkpointer.restore(folder / "one", item={"a": jnp.zeros(3, jnp.int32), "b": 0})),
+            sorted(checkpointer.restore(folder / "one")), outcome(lambda: checkpointer.save(folder / "one", {"a": 1}))]
+    checkpointer.save(folder / "one", {"a": jnp.ones(1)}, force=True)
+    seen.append(sorted(checkpointer.restore(folder / "one")))
+    checkpointer.close()
+    return seen
+
+
 PROGRAMS = {
     "defaults": lambda ocp, folder: steps_after(ocp, folder, range(5)),
     "max_to_keep": lambda ocp, folder: steps_after(ocp, folder, range(6), max_to_keep=2),
@@ -153,6 +183,8 @@ PROGRAMS = {
     "without_metrics_dropped": lambda ocp, folder: steps_by_metric(
         ocp, folder, [None, 2.0, 3.0, 4.0], max_to_keep=1, keep_checkpoints_without_metrics=False),
     "errors": step_errors,
+    "standard_checkpointer": one_path,
+    "pytree_checkpointer": one_path_of_a_pytree,
     "best_mode": lambda ocp, folder: outcome(lambda: ocp.CheckpointManagerOptions(best_mode="most")),
     "negative": lambda ocp, folder: outcome(lambda: ocp.CheckpointManagerOptions(max_to_keep=-1)),
 }
@@ -253,3 +285,159 @@ def test_a_failed_save_is_raised_by_the_next_calls(tmp_path):
     saver.close()
     with pytest.raises(tidemark.errors.FailedPreconditionError):
         save_all(saver, ocp, [1])
+    with pytest.raises(tidemark.errors.FailedPreconditionError, match="closed"), saver:
+        pass
+
+
+def test_an_exception_that_leaves_the_context_is_not_replaced_by_a_failed_save(tmp_path, caplog):
+    ocp = tidemark.orbax
+    saver = manager(ocp, tmp_path)
+    saver.close()
+    saver._checkpointer = tidemark.Checkpointer(tmp_path / "store", save_timeout=1e-9)
+    with pytest.raises(ValueError, match="of the training"), saver:
+        saver.save(0, args=ocp.args.StandardSave({"a": jnp.ones(1000)}))
+        raise ValueError("of the training")
+    assert "closing after ValueError('of the training')" in caplog.text and "step 0" in caplog.text
+    manager(ocp, tmp_path).close()  # the store is free
+
+
+def test_a_checkpoint_at_a_path_is_a_store_with_one_step(tmp_path):
+    ocp = tidemark.orbax
+    with ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(tmp_path / "one", {"n": jnp.arange(2)}, custom_metadata={"lr": 0.1})
+        checkpointer.wait_until_finished()
+        with ocp.CheckpointManager(tmp_path / "one") as saver:
+            assert saver.all_steps() == [0] and saver.restore(0)["n"].tolist() == [0, 1]
+            assert saver.metadata(0).custom_metadata == {"lr": 0.1}
+            saver.save(7, args=ocp.args.StandardSave({"n": jnp.ones(2)}))
+        checkpointer.save(tmp_path / "one", {"n": jnp.zeros(2)}, force=True)  # in the place of the latest step
+        assert checkpointer.restore(tmp_path / "one")["n"].tolist() == [0, 0]
+    assert [info.step for info in tidemark.steps(tmp_path / "one")] == [0, 7]
+    with tidemark.Checkpointer(tmp_path / "plain") as plain:
+        plain.save(0, {"n": 1})
+    with pytest.raises(InvalidArgumentError, match="plain was not saved by tidemark.orbax: use tidemark.jax.load"):
+        ocp.StandardCheckpointer().restore(tmp_path / "plain")
+
+
+def test_a_checkpointer_that_fails_holds_no_store(tmp_path, monkeypatch):
+    ocp = tidemark.orbax
+    checkpointer = ocp.StandardCheckpointer()
+    for make, name in ((lambda: checkpointer.save(tmp_path / "one", {}, save_args={}), r"StandardSave\.save_args"),
+                       (lambda: checkpointer.restore(tmp_path / "one", {}, strict=False), r"StandardRestore\.strict"),
+                       (lambda: ocp.PyTreeCheckpointer().restore(tmp_path / "one", transforms={}), "transforms")):
+        with pytest.raises(UnimplementedError, match=name):
+            make()
+    assert not (tmp_path / "one").exists()
+    with pytest.raises(tidemark.UnsupportedTypeError):
+        checkpointer.save(tmp_path / "one", {"n": object()})
+    checkpointer.save(tmp_path / "one", {"n": 1})  # the failed save has left no step and released the store
+    (tmp_path / "file").write_text("")
+    with pytest.raises(tidemark.errors.Error):
+        checkpointer.save(tmp_path / "file", {"n": 1})
+    assert checkpointer.restore(tmp_path / "one") == {"n": 1}
+
+    def fail(self, *arguments, **options):
+        raise tidemark.errors.ResourceExhaustedError("the disk is full")
+
+    checkpointer.save(tmp_path / "two", {"n": 1})
+    close = tidemark.Checkpointer.close
+    monkeypatch.setattr(tidemark.Checkpointer, "close", lambda self, *_, **__: (close(self), fail(self)))
+    with pytest.raises(tidemark.errors.ResourceExhaustedError, match="the disk is full"):
+        checkpointer.wait_until_finished()
+    checkpointer.close()  # it has been raised
+
+
+@BOTH
+def test_a_pytree_checkpointer_takes_orbaxs_arguments(ocp, tmp_path):
+    checkpointer = ocp.PyTreeCheckpointer(use_ocdbt=True)
+    checkpointer.save(tmp_path / "one", {"n": jnp.arange(2)}, custom_metadata={"lr": 0.1})
+    assert checkpointer.metadata(tmp_path / "one").custom_metadata == {"lr": 0.1}
+    checkpointer.save(tmp_path / "one", args=ocp.args.PyTreeSave({"n": jnp.arange(3)}), force=True)
+    assert checkpointer.restore(tmp_path / "one", args=ocp.args.PyTreeRestore())["n"].tolist() == [0, 1, 2]
+    with ocp.StandardCheckpointer() as standard:
+        standard.save(tmp_path / "two", {"n": jnp.arange(2)}, custom_metadata={"lr": 0.2})
+        standard.wait_until_finished()
+        standard.check_for_errors()
+        assert standard.metadata(tmp_path / "two").custom_metadata == {"lr": 0.2}
+
+
+def test_an_argument_of_a_checkpointer_without_a_counterpart_is_named(tmp_path):
+    ocp = tidemark.orbax
+    for name in ("async_options", "multiprocessing_options", "file_options", "atomicity_options", "checkpoint_metadata_store",
+                 "temporary_path_class"):
+        ocp.StandardCheckpointer(**{name: None})
+        with pytest.raises(UnimplementedError, match=rf"StandardCheckpointer\({name}="):
+            ocp.StandardCheckpointer(**{name: object()})
+    with pytest.raises(UnimplementedError, match=r"PyTreeCheckpointer\(primary_host="):
+        ocp.PyTreeCheckpointer(1)
+    checkpointer = ocp.PyTreeCheckpointer()
+    with pytest.raises(UnimplementedError, match=r"PyTreeCheckpointer\.save\(save_context="):
+        checkpointer.save(tmp_path / "one", {"n": 1}, save_context=object())
+    for arguments in ({}, {"item": {"n": 1}, "args": ocp.args.PyTreeSave({"n": 1})}):
+        with pytest.raises(InvalidArgumentError, match="give either item or args"):
+            checkpointer.save(tmp_path / "one", **arguments)
+    with pytest.raises(UnimplementedError, match=r"PyTreeRestore\.transforms"):
+        checkpointer.restore(tmp_path / "one", transforms={})
+    with ocp.StandardCheckpointer() as standard, pytest.raises(InvalidArgumentError):
+        standard.save(tmp_path / "one", jnp.ones(3))  # a single leaf
+    with ocp.CheckpointManager(tmp_path / "named") as saver:
+        saver.save(0, args=ocp.args.Composite(a=ocp.args.StandardSave({"n": 1})))
+    with pytest.raises(tidemark.NotFoundError, match="has no item"):
+        ocp.StandardCheckpointer().restore(tmp_path / "named")
+    with pytest.raises(FileNotFoundError):
+        ocp.StandardCheckpointer().metadata(tmp_path / "none")
+
+
+def test_a_failed_save_of_a_checkpointer_is_raised_by_check_for_errors(tmp_path, monkeypatch):
+    opened = tidemark.Checkpointer
+    monkeypatch.setattr("tidemark.orbax._checkpointers.Checkpointer", lambda path: opened(path, save_timeout=1e-9))
+    checkpointer = tidemark.orbax.StandardCheckpointer()
+    checkpointer.check_for_errors()  # there is no save
+    checkpointer.save(tmp_path / "one", {"a": jnp.ones(1000)})
+    with pytest.raises(tidemark.errors.DeadlineExceededError):
+        for _ in range(10**6):
+            checkpointer.check_for_errors()
+    checkpointer.close()  # it has been raised
+
+
+def test_an_exception_is_not_replaced_by_the_failed_save_of_a_checkpointer(tmp_path, caplog, monkeypatch):
+    ocp = tidemark.orbax
+    one, opened = {"a": jnp.ones(1000)}, tidemark.Checkpointer
+    monkeypatch.setattr("tidemark.orbax._checkpointers.Checkpointer", lambda path: opened(path, save_timeout=1e-9))
+    with pytest.raises(ValueError, match="of the training"), ocp.StandardCheckpointer() as checkpointer:
+        checkpointer.save(tmp_path / "one", one)
+        raise ValueError("of the training")
+    assert "closing after ValueError('of the training')" in caplog.text and "step 0" in caplog.text
+    opened(tmp_path / "one").close()  # it is free
+
+    class Failing(opened):
+        def save(self, *arguments, **options):
+            super().save(*arguments, **options)
+            raise ValueError("after the save")
+
+    monkeypatch.setattr("tidemark.orbax._checkpointers.Checkpointer", lambda path: Failing(path, save_timeout=1e-9))
+    with pytest.raises(ValueError, match="after the save"):
+        checkpointer.save(tmp_path / "one", one)
+    opened(tmp_path / "one").close()
+
+
+def test_a_wait_that_is_interrupted_can_be_repeated_and_raises_the_failure(tmp_path, monkeypatch):
+    checkpointer = tidemark.orbax.StandardCheckpointer()
+    opened, waits = tidemark.Checkpointer, []
+    monkeypatch.setattr("tidemark.orbax._checkpointers.Checkpointer", lambda path: opened(path, save_timeout=1e-9))
+
+    def close(self, *arguments, **options):
+        waits.append(self)
+        if len(waits) <= 2:  # Ctrl-C ends the wait, and the second try at once, too
+            raise KeyboardInterrupt
+        return whole(self, *arguments, **options)
+
+    checkpointer.save(tmp_path / "one", {"a": jnp.ones(1000)})
+    whole = opened.close
+    monkeypatch.setattr(opened, "close", close)
+    with pytest.raises(KeyboardInterrupt):
+        checkpointer.wait_until_finished()
+    with pytest.raises(tidemark.errors.DeadlineExceededError):
+        checkpointer.wait_until_finished()
+    assert len(waits) == 3
+    checkpointer.close()  # it has been raised

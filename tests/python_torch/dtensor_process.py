@@ -13,7 +13,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "python"))
 import rank_jobs  # noqa: E402
 import tidemark  # noqa: E402
 import torch  # noqa: E402
-from tidemark import _dtensors, errors  # noqa: E402
+from tidemark import errors  # noqa: E402
+from tidemark._state import dtensors  # noqa: E402
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh  # noqa: E402
 from torch.distributed.fsdp import fully_shard  # noqa: E402
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor  # noqa: E402
@@ -37,7 +38,7 @@ def check_placements(ranks, store, mesh):
         whole = torch.arange(float(torch.Size(shape).numel())).view(shape)
         for placed in placements(mesh, len(shape)):
             tensor = distribute_tensor(whole, mesh, placed)
-            offset, extent = _dtensors.box_of(shape, tuple(mesh.mesh.shape), mesh.get_coordinate(), tensor.placements, "w")
+            offset, extent = dtensors.box_of(shape, tuple(mesh.mesh.shape), mesh.get_coordinate(), tensor.placements, "w")
             held, first = compute_local_shape_and_global_offset(shape, mesh, tensor.placements)
             assert tuple(extent) == tuple(held), (shape, placed)
             if torch.Size(held).numel():  # of an empty part the offset says nothing
@@ -155,7 +156,8 @@ def refuse(ranks, store, mesh):
     uneven = DTensor.from_local(local, mesh, [Shard(0)], shape=torch.Size((7, 3)), stride=(3, 1))
     with tidemark.Checkpointer(store, ranks=ranks) as checkpointer:
         for step, (leaf, error, text) in enumerate((
-                (DTensor.from_local(local, mesh, [Partial()]), errors.UnimplementedError, "'w' is a DTensor with the placement Partial"),
+                (DTensor.from_local(local, mesh, [Partial()]), errors.UnimplementedError,
+                 "'w' is a DTensor with the placement Partial"),
                 (strided, errors.UnimplementedError, "'w' is a DTensor with the placement _StridedShard"),
                 (uneven, errors.InvalidArgumentError, "its placements"),
                 (Scheduler(), errors.UnsupportedTypeError, "is a DTensor in the state of a Scheduler"),

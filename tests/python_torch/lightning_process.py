@@ -23,8 +23,9 @@ import torch.distributed as distributed  # noqa: E402
 from lightning.pytorch.callbacks import ModelCheckpoint  # noqa: E402
 from lightning.pytorch.demos.boring_classes import BoringModel  # noqa: E402
 from lightning.pytorch.strategies import DDPStrategy  # noqa: E402
-from tidemark import _dicts, _ranks  # noqa: E402
-from tidemark._announcements import Announcement  # noqa: E402
+from tidemark._checkpointer import ranks  # noqa: E402
+from tidemark.lightning import _dicts  # noqa: E402
+from tidemark.lightning._announcements import Announcement  # noqa: E402
 from tidemark.lightning import Evaluation, TidemarkCheckpoint, TidemarkCheckpointIO  # noqa: E402
 from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import PostLocalSGDState, post_localSGD_hook  # noqa: E402
 from torch.distributed.optim import ZeroRedundancyOptimizer  # noqa: E402
@@ -111,6 +112,12 @@ def resumed(folder):
     model, trainer = fit(folder, [second], EPOCHS, second.resume_path)
     return {**found, "resumed": digest(model), "steps": trainer.global_step, "evaluations": len(norms),
             "skipped": [*first.skipped_evaluations, *second.skipped_evaluations]}
+
+
+def by_time(folder, rank):
+    """The clock of rank 0 says at each step that a save is due, and that of rank 1 never."""
+    interval = datetime.timedelta(hours=rank)
+    return error_of(fit, folder, [TidemarkCheckpoint(folder / "by_time", save_top_k=-1, train_time_interval=interval)], 2)
 
 
 class Stopped(Exception):
@@ -306,14 +313,14 @@ def main(meeting, rank, world_size, folder):
     distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=world_size,
                                          timeout=datetime.timedelta(seconds=rank_jobs.DEADLINE))
     groups = []
-    group_of_host = _ranks._group_of_host
-    _ranks._group_of_host = lambda group: groups.append(group) or group_of_host(group)
+    group_of_host = ranks._group_of_host
+    ranks._group_of_host = lambda group: groups.append(group) or group_of_host(group)
     # For Lightning these processes are torchrun's.
     os.environ |= {"LOCAL_RANK": str(rank), "WORLD_SIZE": str(world_size), "NODE_RANK": "0"}
-    found = {**resumed(folder), "single": begun(folder, "single"), "zero": sharded_optimizer(folder),
-             "averaged": averaged(folder), "refused": refused(folder, rank), "edited": edited(folder), "given": given(folder),
-             "io": with_io(folder, rank), "killed": killed(folder), "failing": failing(folder),
-             "groups": len(groups)}
+    found = {**resumed(folder), "by_time": by_time(folder, rank), "single": begun(folder, "single"),
+             "zero": sharded_optimizer(folder), "averaged": averaged(folder), "refused": refused(folder, rank),
+             "edited": edited(folder), "given": given(folder), "io": with_io(folder, rank), "killed": killed(folder),
+             "failing": failing(folder), "groups": len(groups)}
     print(json.dumps(found))
 
 

@@ -50,6 +50,11 @@ def test_the_best_steps_are_those_of_rank_0(job):
     assert all(info.metrics["val_loss"] >= 10 * step for step, info in steps.items())
 
 
+def test_the_clock_of_rank_0_decides(job):
+    folder, _, found = job
+    assert [rank["by_time"] for rank in found] == ["", ""] and list(committed(folder / "by_time")) == [1, 2, 3, 4, 5, 6]
+
+
 def test_rank_0_alone_evaluates(job):
     folder, _, found = job
     assert [rank["evaluations"] for rank in found] == [4, 0] and [rank["skipped"] for rank in found] == [[], []]
@@ -74,8 +79,8 @@ def test_a_hyperparameter_that_is_also_a_buffer_is_saved_beside_it(job):
 def test_a_checkpoint_that_differs_is_an_error_on_all_ranks_that_names_the_first_tensor(job):
     folder, _, found = job
     of_0, of_1 = (rank["edited"] for rank in found)
-    assert of_1["more"] == ("InvalidArgumentError: 'model.more' is torch.float32 [3] on rank 0, and missing on rank 1. Hooks such "
-                            "as on_save_checkpoint are to change the checkpoint alike on all ranks")
+    assert of_1["more"] == ("InvalidArgumentError: 'model.more' is torch.float32 [3] on rank 0, and missing on rank 1. Hooks "
+                            "such as on_save_checkpoint are to change the checkpoint alike on all ranks")
     assert of_1["half"].startswith("InvalidArgumentError: 'model.layer.1.bias' is torch.float32 [2] on rank 0, and torch.float16 "
                                    "[2] on rank 1.")
     for name in ("more", "half"):

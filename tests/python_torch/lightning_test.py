@@ -16,7 +16,7 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.demos.boring_classes import BoringModel
 from lightning.pytorch.plugins.io.async_plugin import AsyncCheckpointIO
-from tidemark._announcements import Announcement
+from tidemark.lightning._announcements import Announcement
 from tidemark.lightning import Evaluation, TidemarkCheckpoint, TidemarkCheckpointIO
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice
@@ -42,8 +42,8 @@ def fit(folder, callback, epochs, ckpt_path=None, **options):
     torch.manual_seed(7)
     model = Model()
     trainer = lightning.Trainer(default_root_dir=folder, accelerator="cpu", max_epochs=epochs, limit_train_batches=3,
-                                limit_val_batches=2, logger=False, enable_progress_bar=False, enable_model_summary=False,
-                                callbacks=[callback], **options)
+                                logger=False, enable_progress_bar=False, enable_model_summary=False, callbacks=callback,
+                                **{"limit_val_batches": 2, **options})
     trainer.fit(model, ckpt_path=ckpt_path)
     return model, trainer
 
@@ -52,13 +52,17 @@ def same_weights(a, b):
     return all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
 
 
-def test_the_callback_resumes_bit_for_bit(tmp_path):
-    whole, _ = fit(tmp_path, TidemarkCheckpoint(tmp_path / "whole"), 6)
-    first = TidemarkCheckpoint(tmp_path / "parts")
+@pytest.mark.parametrize("arguments", [{}, {"every_n_train_steps": 3}, {"every_n_train_steps": 2}])
+@pytest.mark.parametrize(("epochs", "options"), [
+    (6, {}), (6, {"limit_val_batches": 0}), (-1, {"max_steps": 18}), (-1, {"max_steps": 18, "limit_val_batches": 0})])
+def test_the_callback_resumes_bit_for_bit(tmp_path, epochs, options, arguments):
+    """From the end of an epoch, or from its last batch."""
+    whole, _ = fit(tmp_path, TidemarkCheckpoint(tmp_path / "whole", **arguments), epochs, **options)
+    first = TidemarkCheckpoint(tmp_path / "parts", **arguments)
     assert first.resume_path is None
-    fit(tmp_path, first, 2)
-    second = TidemarkCheckpoint(tmp_path / "parts")
-    resumed, trainer = fit(tmp_path, second, 6, second.resume_path)
+    fit(tmp_path, first, 2, **{**options, "max_steps": -1})
+    second = TidemarkCheckpoint(tmp_path / "parts", **arguments)
+    resumed, trainer = fit(tmp_path, second, epochs, second.resume_path, **options)
     assert trainer.global_step == 18 and trainer.current_epoch == 6
     assert same_weights(resumed, whole)
 
@@ -105,7 +109,9 @@ def test_the_sample_of_the_documents_runs(tmp_path, monkeypatch):
     for sample in samples * 2:
         exec(compile(sample, "docs/python.md", "exec"), {})
     with tidemark.Checkpointer(tmp_path / "run" / "ckpt") as checkpointer:
-        assert len(samples) == 1 and checkpointer.latest_step().step == 128
+        assert len(samples) == 2 and checkpointer.latest_step().step == 128
+    with tidemark.Checkpointer(tmp_path / "run" / "preemptible") as checkpointer:
+        assert checkpointer.latest_step().step == 64
 
 
 def test_saves_by_steps(tmp_path):
@@ -196,7 +202,8 @@ def test_more_evaluations_than_may_wait_are_left_out(tmp_path):
     callback = Opening(tmp_path / "store", evaluation=Evaluation(evaluate))
     fit(tmp_path, callback, 3)
     assert [step for step, _ in callback.skipped_evaluations] == [6, 9]
-    assert records(tmp_path / "store") == {3: ("done", ""), **{step: ("skipped", why) for step, why in callback.skipped_evaluations}}
+    skipped = {step: ("skipped", why) for step, why in callback.skipped_evaluations}
+    assert records(tmp_path / "store") == {3: ("done", ""), **skipped}
 
 
 def test_those_that_are_queued_are_read_from_the_disk(tmp_path):
@@ -265,7 +272,8 @@ def test_wrong_options_are_refused(tmp_path):
 
 
 CHECKPOINT = {"state_dict": {"layer.weight": torch.arange(6.0).reshape(2, 3), "layer._extra_state": {"a": 1}},
-              "global_step": 4, "callbacks": {"C{'monitor': None}": {"best": torch.tensor(-float("inf")), "k": {"/a/b.ckpt": 1.5}}},
+              "global_step": 4,
+              "callbacks": {"C{'monitor': None}": {"best": torch.tensor(-float("inf")), "k": {"/a/b.ckpt": 1.5}}},
               "optimizer_states": [{"state": {0: {"step": torch.tensor(4.0), "exp_avg": torch.ones(2, 3)}}, "param_groups": [{
                   "params": [0], "betas": (0.9, 0.999), "foreach": None}]}], "loops": {"done": True}}
 
@@ -389,7 +397,7 @@ def test_what_is_no_reference_or_names_another_save_is_refused(tmp_path):
         io.load_checkpoint(tmp_path / "a.ckpt", map_location="cuda:0")
     with tidemark.Checkpointer(tmp_path / "other") as checkpointer:
         checkpointer.save(1, {"a": 1})
-    with pytest.raises(tidemark.NotFoundError, match="not saved by this door"):
+    with pytest.raises(tidemark.NotFoundError, match="step 1 has no entry 'lightning': the integration of another framework"):
         TidemarkCheckpointIO(tmp_path / "other").load_checkpoint("tidemark:1")
 
 
@@ -419,7 +427,8 @@ def test_the_io_serves_the_callbacks_of_lightning(tmp_path, wrapped, save_last):
     fit(tmp_path, callback, 2, plugins=[AsyncCheckpointIO(io) if wrapped else io])
     tidemark.Checkpointer(tmp_path / "store").close()  # it holds the store no longer, though a wrapper passes no teardown on
     assert io.load_checkpoint(tmp_path / "files" / "last.ckpt")["global_step"] == 6
-    resumed, trainer = fit(tmp_path, ModelCheckpoint(tmp_path / "files", monitor="val_loss", save_top_k=2, save_last=save_last), 4,
+    again = ModelCheckpoint(tmp_path / "files", monitor="val_loss", save_top_k=2, save_last=save_last)
+    resumed, trainer = fit(tmp_path, again, 4,
                            str(tmp_path / "files" / "last.ckpt"), plugins=[TidemarkCheckpointIO(tmp_path / "store")])
     assert trainer.global_step == 12
     assert [list(g["betas"]) for g in trainer.optimizers[0].param_groups] == [[0.9, 0.999]]
@@ -477,3 +486,12 @@ print(model.layer[1].weight.sum().item().hex(), trainer.global_step)
     assert last.returncode == 0, last.stderr
     whole, _ = fit(tmp_path, TidemarkCheckpoint(tmp_path / "whole"), 6)
     assert last.stdout.split() == [whole.layer[1].weight.sum().item().hex(), "18"]
+
+
+@pytest.mark.parametrize("kind", [TidemarkCheckpoint, TidemarkCheckpointIO])
+def test_an_option_that_is_none_is_an_error_of_the_constructor(tmp_path, kind):
+    with pytest.raises(tidemark.errors.InvalidArgumentError,
+                       match=f"{kind.__name__} has no option 'when_ful': did you mean 'when_full'"):
+        kind(tmp_path / "store", when_ful="skip")
+    with pytest.raises(tidemark.errors.InvalidArgumentError, match="save_timeout is '1', a str: it must be a number"):
+        kind(tmp_path / "store", save_timeout="1")

@@ -179,8 +179,8 @@ def run(folder, rank, life):
     whole = trained(folder / "whole", evaluation=Evaluation(evaluate, max_pending=9))
     found |= {"whole": digest(whole), "evaluations": len(evaluations), "skipped": whole.skipped_evaluations,
               "again": digest(trained(folder / "whole", resume="tidemark:10")), "callback": with_callback(folder),
-              "best": with_the_best(folder), "of_one_rank": of_one_rank(folder), "single": begun(folder / "single"), "refused": refused(folder),
-              "failing": failing(folder)}
+              "best": with_the_best(folder), "of_one_rank": of_one_rank(folder), "single": begun(folder / "single"),
+              "refused": refused(folder), "failing": failing(folder)}
     (folder / f"found-{rank}").write_text(json.dumps(found))
 
 

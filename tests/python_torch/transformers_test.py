@@ -5,6 +5,7 @@ import pathlib
 import random
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -46,10 +47,12 @@ def arguments(folder, **options):
         "eval_strategy": "no", "seed": 11, **options})
 
 
-def make(folder, *, kind=Trainer, evaluation=None, callbacks=None, store=None, checkpointer_options=None, ranks=None, **options):
-    extra = {"store": store, "evaluation": evaluation, "checkpointer_options": checkpointer_options,
-             "ranks": ranks} if kind is Trainer else {}
-    return kind(model(), arguments(folder, **options), train_dataset=TRAINING, eval_dataset=HELD_OUT, callbacks=callbacks, **extra)
+def make(folder, *, kind=Trainer, evaluation=None, callbacks=None, store=None, checkpointer_options=None, ranks=None,
+         preemption=False, progress=None, **options):
+    extra = {"store": store, "evaluation": evaluation, "checkpointer_options": checkpointer_options, "ranks": ranks,
+             "preemption": preemption, "progress": progress} if kind is Trainer else {}
+    return kind(model(), arguments(folder, **options), train_dataset=TRAINING, eval_dataset=HELD_OUT,
+                callbacks=callbacks, **extra)
 
 
 def weights(trainer):
@@ -65,7 +68,7 @@ def committed(store):
         return {info.step: info for info in checkpointer.steps() if info.state == "committed"}
 
 
-def test_a_resumed_training_is_that_which_was_not_stopped(tmp_path):
+def test_a_resumed_training_is_that_which_was_not_stopped(tmp_path, caplog):
     whole = make(tmp_path / "whole")
     whole.train()
     plain = make(tmp_path / "plain", kind=transformers.Trainer, save_strategy="no")
@@ -87,8 +90,11 @@ def test_a_resumed_training_is_that_which_was_not_stopped(tmp_path):
     resumed = make(tmp_path / "parts")
     resumed.train(resume_from_checkpoint=True)
     assert torch.equal(weights(resumed), weights(whole)) and losses(resumed) == losses(whole)
+    with pytest.raises(tidemark.errors.InvalidArgumentError, match="has step 24, and this training begins at step 0"):
+        make(tmp_path / "parts").train()
     again = make(tmp_path / "parts")
     again.train(resume_from_checkpoint="tidemark:5")
+    assert "has step 24, and this training begins at step 5" in caplog.text
     assert torch.equal(weights(again), weights(whole)) and losses(again) == losses(whole)
 
 
@@ -171,6 +177,39 @@ def test_the_training_waits_for_evaluations_if_told_to(tmp_path):
     assert all("validation/loss" in info.metrics for info in committed(trainer.store).values())
 
 
+@pytest.mark.parametrize(("policy", "evaluated"), [("queue", [5, 10, 15, 20, 24]), ("oldest", [5, 24])])
+def test_steps_saved_during_an_evaluation_wait_for_it_or_replace_one_another(tmp_path, policy, evaluated):
+    begun, gate, modules, sums = threading.Event(), threading.Event(), [], []
+
+    def evaluate(module):
+        modules.append(module)
+        sums.append(sum(tensor.double().sum().item() for tensor in module.state_dict().values()))
+        begun.set()
+        assert gate.wait(60)
+        return held_out_loss(module)
+
+    class Meanwhile(transformers.TrainerCallback):
+        """The evaluation of step 5 takes until the training has ended."""
+
+        def on_step_end(self, args, state, control, **_):
+            assert state.global_step <= 6 or begun.wait(60)
+
+        def on_train_end(self, args, state, control, **_):
+            gate.set()
+
+    trainer = make(tmp_path, evaluation=Evaluation(evaluate, on_backpressure=policy), callbacks=[Meanwhile()])
+    trainer.train()
+    steps = committed(trainer.store)
+    assert sorted(steps) == [5, 10, 15, 20, 24]
+    assert [step for step, info in steps.items() if "validation/loss" in info.metrics] == evaluated
+    assert [step for step, _ in trainer.skipped_evaluations] == sorted(set(steps) - set(evaluated))
+    # One module serves every evaluation, each with the weights of its step.
+    assert len(modules) == len(evaluated) and all(module is modules[0] for module in modules)
+    assert modules[0] is not trainer.model and len(set(sums)) == len(evaluated)
+    assert torch.equal(weights(trainer), torch.cat([tensor.flatten() for tensor in modules[0].state_dict().values()]))
+    assert steps[24].metrics["validation/loss"] < steps[5].metrics["validation/loss"]
+
+
 def test_the_callback_saves_beside_a_trainer_that_is_as_it_was(tmp_path):
     callback = TidemarkCallback(tmp_path / "store", every_steps=8, evaluation=Evaluation(held_out_loss, max_pending=9))
     trainer = make(tmp_path / "plain", kind=transformers.Trainer, callbacks=[callback], save_strategy="no")
@@ -198,7 +237,7 @@ def test_a_step_is_exported_for_from_pretrained(tmp_path):
         export(trainer.store, tmp_path / "none", step=7)
     with tidemark.Checkpointer(tmp_path / "bad") as checkpointer:
         checkpointer.save(1, {"files.../evil": b"x"})
-    with pytest.raises(tidemark.errors.InvalidArgumentError, match="'../evil', which is none for a folder"):
+    with pytest.raises(tidemark.errors.InvalidArgumentError, match="step 1 has a file .* the name '../evil' is not allowed"):
         export(tmp_path / "bad", tmp_path / "outside")
     assert not (tmp_path / "evil").exists() and not (tmp_path / "outside").exists()
 
@@ -206,7 +245,7 @@ def test_a_step_is_exported_for_from_pretrained(tmp_path):
 def test_what_cannot_be_resumed_is_refused(tmp_path):
     with tidemark.Checkpointer(tmp_path / "tidemark") as checkpointer:
         checkpointer.save(1, {"a": 1})
-    with pytest.raises(tidemark.errors.InvalidArgumentError, match="step 1 of .* was not saved by this door"):
+    with pytest.raises(tidemark.errors.InvalidArgumentError, match="step 1 of .* was not saved by tidemark.transformers"):
         make(tmp_path).train(resume_from_checkpoint=True)
     with pytest.raises(tidemark.NotFoundError):
         make(tmp_path).train(resume_from_checkpoint="tidemark:7")
@@ -216,6 +255,15 @@ def test_what_cannot_be_resumed_is_refused(tmp_path):
         trainer.train()
 
 
-def test_a_store_held_elsewhere_stops_the_training_before_it_begins(tmp_path):
-    with tidemark.Checkpointer(tmp_path / "tidemark"), pytest.raises(tidemark.AlreadyHeldError):
-        make(tmp_path).train()
+def test_a_store_of_a_wrong_type_is_named(tmp_path):
+    for give in (lambda: TidemarkCallback(3), lambda: make(tmp_path, store=3)):
+        with pytest.raises(tidemark.errors.InvalidArgumentError, match="store is 3, .*: it must be a str or an os.PathLike"):
+            give()
+
+
+def test_an_option_that_is_none_is_an_error_before_the_training(tmp_path):
+    for give in (lambda: TidemarkCallback(tmp_path / "store", save_intervall_steps=1),
+                 lambda: make(tmp_path, checkpointer_options={"save_intervall_steps": 1})):
+        with pytest.raises(tidemark.errors.InvalidArgumentError,
+                           match="no option 'save_intervall_steps': did you mean 'save_interval_steps'"):
+            give()

@@ -27,6 +27,8 @@ EXAMPLES = {
     "char_lm.py": (["torch"], ["--steps", "120", "--save-every", "3", "--layers", "1", "--heads", "2", "--width", "16",
                                "--context", "16", "--batch", "2"], 120),
     "digits_jax.py": (["jax", "optax", "sklearn"], ["--steps", "400", "--save-every", "7"], 400),
+    "text_lightning.py": (["lightning", "torch"], ["--steps", "400", "--save-every", "7"], 400),
+    "text_transformers.py": (["transformers", "accelerate", "torch"], ["--steps", "400", "--save-every", "7"], 400),
     "digits_keras.py": (["keras", "sklearn"], ["--epochs", "9"], 9),
 }
 

@@ -4,7 +4,8 @@
   installed_test.py ENVIRONMENTS TARGETS FRAMEWORK_PYTHON... [-- unittest arguments]
 
 ENVIRONMENTS is a folder of virtual environments with the wheel and NumPy, and nothing else. TARGETS has a folder for
-each version of Python that the wheel was installed into, for interpreters that have frameworks. Needs g++ and the headers of RocksDB.
+each version of Python that the wheel was installed into, for interpreters that have frameworks. Needs g++ and the
+headers of RocksDB.
 """
 
 import itertools

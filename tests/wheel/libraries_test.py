@@ -23,7 +23,8 @@ class Empty(http.server.BaseHTTPRequestHandler):
 def libraries(mirror):
     """The finished process, with a cache of its own."""
     with tempfile.TemporaryDirectory() as cache:
-        env = {**os.environ, "XDG_CACHE_HOME": cache, "DEBIAN_MIRROR": mirror, "DEBIAN_SECURITY_MIRROR": mirror, "no_proxy": "127.0.0.1"}
+        env = {**os.environ, "XDG_CACHE_HOME": cache, "DEBIAN_MIRROR": mirror, "DEBIAN_SECURITY_MIRROR": mirror,
+               "no_proxy": "127.0.0.1"}
         return subprocess.run([SCRIPT], capture_output=True, text=True, env=env, timeout=600)
 
 

@@ -1,4 +1,4 @@
-"""The names of orbax.checkpoint's CheckpointManager on a store of Tidemark.
+"""The names of orbax.checkpoint's CheckpointManager and StandardCheckpointer on stores of Tidemark.
 
     import tidemark.orbax as ocp  # was: import orbax.checkpoint as ocp
 
@@ -11,7 +11,10 @@ soon as it is asked for. Importing this module imports jax, but not Orbax.
 """
 
 from . import args
+from ._checkpointers import PyTreeCheckpointer, StandardCheckpointer
 from ._manager import CheckpointManager, StepAlreadyExistsError, StepMetadata
 from ._options import CheckpointManagerOptions
+from ._restore_args import ArrayRestoreArgs, RestoreArgs
 
-__all__ = ["CheckpointManager", "CheckpointManagerOptions", "StepAlreadyExistsError", "StepMetadata", "args"]
+__all__ = ["ArrayRestoreArgs", "CheckpointManager", "CheckpointManagerOptions", "PyTreeCheckpointer", "RestoreArgs",
+           "StandardCheckpointer", "StepAlreadyExistsError", "StepMetadata", "args"]

@@ -13,14 +13,17 @@ from typing import Any
 import numpy
 
 from .. import jax as _jax
-from .._checkpointer import Checkpointer
-from .._futures import SaveHandle
-from .._options import KeepBest, Retention
-from .._reader import Step, open as open_step
-from .._step_info import StepInfo
+from .._checkpointer.checkpointer import Checkpointer
+from .._checkpointer.futures import SaveHandle
+from .._checkpointer.options import KeepBest, Retention
+from .._checkpointer.progress import Progress
+from .._checkpointer.step_info import StepInfo
+from .._store.progress import reporting
+from .._store.reader import Step, open as open_step
 from ..errors import AlreadyExistsError, InvalidArgumentError, NotFoundError, UnimplementedError
 from . import args as _args
 from ._options import CheckpointManagerOptions
+from ._restore_args import like_of
 
 _SCORE = "best_fn"  # the metric that holds what best_fn returned
 _DEFAULT = "default"  # a single item that is no tree is stored under this name
@@ -75,13 +78,15 @@ class CheckpointManager:
         self._saving: dict[int, SaveHandle] = {}
 
     def __enter__(self) -> CheckpointManager:
+        self._checkpointer.__enter__()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
+        self._checkpointer.__exit__(kind, error, trace)
 
     @property
     def directory(self) -> pathlib.Path:
+        """The absolute path of the store."""
         return pathlib.Path(self._checkpointer.path)
 
     # Steps.
@@ -99,6 +104,7 @@ class CheckpointManager:
         return sorted({info.step for info in self._infos()}.union(saving))
 
     def latest_step(self) -> int | None:
+        """The highest step that is committed or being saved; None while there is none."""
         return max(self.all_steps(), default=None)
 
     def best_step(self) -> int | None:
@@ -209,9 +215,11 @@ class CheckpointManager:
             self._in_progress()
 
     def is_saving_in_progress(self) -> bool:
+        """Whether a save has neither been committed nor failed. Never blocks."""
         return bool(self._in_progress())
 
     def check_for_errors(self) -> None:
+        """Raises the first failure of a save that was not seen yet. Never blocks."""
         self._checkpointer.check_for_errors()
 
     def close(self) -> None:
@@ -221,11 +229,13 @@ class CheckpointManager:
     # Restoring.
 
     def restore(self, step: int | None, items: Any = None, restore_kwargs: Any = None,
-                directory: str | os.PathLike[str] | None = None, args: _args.CheckpointArgs | None = None) -> Any:
+                directory: str | os.PathLike[str] | None = None, args: _args.CheckpointArgs | None = None, *,
+                progress: Progress = False) -> Any:
         """The item of the step, or an `args.Composite` of its items. `step`: None is the latest.
 
-        Without `args` all items are restored as they were saved. `directory`: another store. FileNotFoundError: there
-        is no such step. MismatchError: it does not fit; a dtype is never converted.
+        Without `args` all items are restored as they were saved. `directory`: another store. `progress`, which Orbax has not:
+        as for tidemark.jax.load. FileNotFoundError: there is no such step. MismatchError: it does not fit. Only `dtype` of
+        restore_args converts.
         """
         if items is not None or restore_kwargs is not None:
             raise UnimplementedError("restore(items=..., restore_kwargs=...) has no counterpart in Tidemark: use args=")
@@ -235,7 +245,7 @@ class CheckpointManager:
         except NotFoundError as error:
             raise StepNotFoundError(str(error)) from None
         with opened:
-            kinds = _record(opened.info).get("items")
+            kinds = record_of(opened.info).get("items")
             if kinds is None:
                 raise InvalidArgumentError(f"step {opened.info.step} was not saved by tidemark.orbax: use tidemark.jax.load")
             if args is None:
@@ -244,8 +254,16 @@ class CheckpointManager:
             else:
                 parts = self._parts(args)
                 named = isinstance(args, _args.Composite)
-            restored = {name: self._restored(opened, name, part, kinds) for name, part in parts.items()}
+            restored = self._all_restored(opened, parts, kinds, progress)
         return _args.Composite(**restored) if named else restored[""]
+
+    @staticmethod
+    def _all_restored(opened: Step, parts: dict[str, Any], kinds: dict[str, str], progress: Progress) -> dict[str, Any]:
+        """The items of these names. A part is what `args` says of an item, or None."""
+        total = sum(_jax.bytes_to_read(opened, getattr(part, "item", None), _path_of(name, kinds[name]))
+                    for name, part in parts.items() if kinds.get(name, "json") != "json")
+        with reporting(opened, progress, total):
+            return {name: CheckpointManager._restored(opened, name, part, kinds) for name, part in parts.items()}
 
     @staticmethod
     def _restored(opened: Step, name: str, part: Any, kinds: dict[str, str]) -> Any:
@@ -258,10 +276,14 @@ class CheckpointManager:
         like = getattr(part, "item", None)
         if kind == "json":
             return opened.get_value(name or _DEFAULT)
-        path = name if kind == "tree" else name or _DEFAULT
+        path, converted = _path_of(name, kind), set[str]()
+        restore_args = getattr(part, "restore_args", None)
+        partial = getattr(part, "partial_restore", False)
+        if restore_args is not None:
+            like, converted = like_of(opened, like, restore_args, path, partial=partial)
         if like is None:
             return _jax.load_as_saved(opened, path)
-        return _jax.load_like(opened, like, path, allow_unexpected=getattr(part, "partial_restore", False))
+        return _jax.load_like(opened, like, path, allow_unexpected=partial, converted=converted)
 
     # What is known of a step.
 
@@ -274,17 +296,25 @@ class CheckpointManager:
 
     def metrics(self, step: int) -> Any:
         """What `save` was given as `metrics`, or None."""
-        return _record(self._info(step)).get("metrics")
+        return record_of(self._info(step)).get("metrics")
 
     def metadata(self, step: int) -> StepMetadata:
         """FileNotFoundError: there is no such step."""
-        info = self._info(step)
-        record = _record(info)
-        return StepMetadata([name or _DEFAULT for name in record.get("items", {})], record.get("metrics"),
-                            record.get("custom_metadata", {}), info.created)
+        return metadata_of(self._info(step))
 
 
-def _record(info: StepInfo) -> dict[str, Any]:
+def _path_of(name: str, kind: str) -> str:
+    """The name before all entries of an item."""
+    return name if kind == "tree" else name or _DEFAULT
+
+
+def metadata_of(info: StepInfo) -> StepMetadata:
+    record = record_of(info)
+    return StepMetadata([name or _DEFAULT for name in record.get("items", {})], record.get("metrics"),
+                        record.get("custom_metadata", {}), info.created)
+
+
+def record_of(info: StepInfo) -> dict[str, Any]:
     record = json.loads(info.user_metadata or "{}").get("orbax", {})
     return record if isinstance(record, dict) else {}
 

@@ -60,7 +60,8 @@ class PyTreeSave(CheckpointArgs):
 
 @dataclasses.dataclass(frozen=True)
 class PyTreeRestore(CheckpointArgs):
-    """A pytree, as `item` is. partial_restore: the checkpoint may have more."""
+    """A pytree, as `item` is. partial_restore: the checkpoint may have more. restore_args: a tree with the leaves of `item`, or
+    without it those that were saved, each an ArrayRestoreArgs or a RestoreArgs of tidemark.orbax or of Orbax."""
 
     item: Any = None
     restore_args: Any = None
@@ -69,7 +70,7 @@ class PyTreeRestore(CheckpointArgs):
     legacy_transform_fn: Any = None
     partial_restore: bool = False
     kind = "tree"
-    _without_counterpart = ("restore_args", "transforms", "transforms_default_to_original", "legacy_transform_fn")
+    _without_counterpart = ("transforms", "transforms_default_to_original", "legacy_transform_fn")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,12 +85,11 @@ class ArraySave(CheckpointArgs):
 
 @dataclasses.dataclass(frozen=True)
 class ArrayRestore(CheckpointArgs):
-    """One array, as `item` is if there is one."""
+    """One array, as `item` is if there is one. restore_args: an ArrayRestoreArgs or a RestoreArgs."""
 
     item: Any = None
     restore_args: Any = None
     kind = "array"
-    _without_counterpart = ("restore_args",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,12 +150,15 @@ class Composite(CheckpointArgs):
         return len(self._items)
 
     def keys(self) -> KeysView[str]:
+        """The names of the items."""
         return self._items.keys()
 
     def items(self) -> ItemsView[str, Any]:
+        """Pairs of a name and its item."""
         return self._items.items()
 
     def get(self, name: str, default: Any = None) -> Any:
+        """The item of that name, or `default`."""
         return self._items.get(name, default)
 
     def __repr__(self) -> str:

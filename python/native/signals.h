@@ -1,0 +1,70 @@
+// Python's handlers of signals, in calls of the library that take long.
+
+#ifndef TIDEMARK_PYTHON_NATIVE_SIGNALS_H_
+#define TIDEMARK_PYTHON_NATIVE_SIGNALS_H_
+
+#include <cxxabi.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <optional>
+#include <system_error>
+#include <utility>
+
+#include "nanobind/nanobind.h"
+#include "python/native/interpreter_lock.h"
+
+namespace tidemark::python {
+
+// Of one call. Destroyed with the interpreter's lock held.
+class Signals {
+ public:
+  // Runs the handlers of signals that have come, and says whether one raised, such as that of Ctrl-C: the call is to
+  // end then. On the thread of the call, without the interpreter's lock. Python runs handlers on its main thread alone;
+  // elsewhere this is false.
+  bool Check() {
+    const Locked locked;
+    if (!locked) return false;
+    int result = 0;
+    try {
+      result = PyErr_CheckSignals();
+    } catch (abi::__forced_unwind&) {
+      StandStill();
+    }
+    if (result != 0) raised_.emplace();
+    return raised_.has_value();
+  }
+
+  // Throws what a handler raised. With the interpreter's lock held, at the end of the call.
+  void Raise() {
+    if (raised_.has_value()) throw *std::exchange(raised_, std::nullopt);
+  }
+
+  // function(cancelled) on another thread, while this one looks for signals; `cancelled` is thread-safe. If the system
+  // gives no thread, on this one, which then looks for no signals.
+  template <typename Function>
+  auto Await(Function function) {
+    std::atomic<bool> cancelled = false;
+    const auto call = [&] { return function([&] { return cancelled.load(); }); };
+    std::future<decltype(call())> result;
+    try {
+      result = std::async(std::launch::async, call);
+    } catch (const std::system_error&) {
+      return call();
+    }
+    while (result.wait_for(kInterval) != std::future_status::ready) {
+      if (Check()) cancelled = true;
+    }
+    return result.get();
+  }
+
+ private:
+  static constexpr std::chrono::milliseconds kInterval{10};
+
+  std::optional<nanobind::python_error> raised_;
+};
+
+}  // namespace tidemark::python
+
+#endif  // TIDEMARK_PYTHON_NATIVE_SIGNALS_H_

@@ -1,0 +1,1 @@
+"""The Checkpointer, and what its methods take and return."""

@@ -1,0 +1,1 @@
+"""What a state of the trainer is, and the entries that it becomes."""

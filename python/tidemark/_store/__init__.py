@@ -1,0 +1,1 @@
+"""Reading a store, also beside its trainer."""

@@ -1,0 +1,11 @@
+"""What users name of the integrations of this folder has a docstring; a framework's hook may have that of the framework."""
+
+import importlib
+
+import pytest
+from documented import undocumented
+
+
+@pytest.mark.parametrize("name", ["jax", "keras", "orbax", "orbax.args"])
+def test_every_public_name_has_a_docstring(name):
+    assert undocumented(importlib.import_module(f"tidemark.{name}")) == []
