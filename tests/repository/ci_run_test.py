@@ -31,14 +31,14 @@ REFUSAL = r"""[1/9] Building CXX object sum.cc.o\nFAILED: sum.cc.o\nsum.cc:3:1: 
 class CiRun(unittest.TestCase):
     root = None
 
-    def run_stages(self, failing="", skipping="", saying=""):
+    def run_stages(self, failing="", skipping="", saying="", latest_begin="4500"):
         with tempfile.TemporaryDirectory(prefix="tidemark-ci-") as folder:
             make = os.path.join(folder, "make")
             with open(make, "w", encoding="utf-8") as file:
                 file.write(MAKE)
             os.chmod(make, 0o755)
             environment = dict(os.environ, PATH=folder + ":" + os.environ["PATH"], FAILING=failing, SKIPPING=skipping,
-                               SAYING=saying)
+                               SAYING=saying, LATEST_BEGIN=latest_begin)
             result = subprocess.run([os.path.join(self.root, ".ci", "run")], env=environment, text=True,
                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             return result.returncode, result.stdout
@@ -53,6 +53,15 @@ class CiRun(unittest.TestCase):
         self.assertEqual(status, 0, out)
         self.assertRegex(out, r"(?m)^test-torch2 +SKIPPED ")
         self.assertEqual(out.splitlines()[-1], "9 passed, 0 failed, 1 skipped")
+
+    def test_a_stage_that_would_begin_too_late_is_skipped(self):
+        status, out = self.run_stages(failing="test", latest_begin="0")
+        self.assertEqual(status, 0, out)
+        self.assertRegex(out, r"SKIPPED: test: \d+ s are over, and it does not begin after 0 s")
+        self.assertEqual(out.splitlines()[-1], "0 passed, 0 failed, 10 skipped")
+        status, out = self.run_stages(latest_begin="900")
+        self.assertRegex(out, r"SKIPPED: tsan: \d+ s are over, and it does not begin after 0 s")
+        self.assertEqual(out.splitlines()[-1], "8 passed, 0 failed, 2 skipped")
 
     def test_a_failed_stage_fails_the_run_and_keeps_none_from_running(self):
         status, out = self.run_stages(failing="test asan-core", skipping="asan-core test-torch2")
@@ -87,6 +96,16 @@ class CiRun(unittest.TestCase):
 
     def test_the_end_repeats_the_last_lines_of_what_it_does_not_understand(self):
         self.assertEqual(self.said_of_the_failure("one\\ntwo\\n"), ["  one", "  two"])
+
+    def test_of_a_process_that_runs_many_tests_what_passed_is_left_out(self):
+        said = self.said_of_the_failure(
+            r" 7/9 Test  #7: storage_tests.3 .....***Failed    0.02 sec\n"
+            r"[ RUN      ] SumTest.Adds\n[       OK ] SumTest.Adds (0 ms)\n"
+            r"[ RUN      ] SumTest.Carries\nsum_test.cc:12: Failure\n[  FAILED  ] SumTest.Carries (0 ms)\n"
+            r"[ RUN      ] SumTest.Overflows\n[       OK ] SumTest.Overflows (0 ms)\n")
+        self.assertEqual([line.strip() for line in said],
+                         ["7/9 Test  #7: storage_tests.3 .....***Failed    0.02 sec", "[ RUN      ] SumTest.Carries",
+                          "sum_test.cc:12: Failure", "[  FAILED  ] SumTest.Carries (0 ms)"])
 
 
 if __name__ == "__main__":

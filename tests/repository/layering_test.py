@@ -40,8 +40,10 @@ TOP = ("python/", "tools/", "examples/", "tests/", "fuzz/", "bench/")
 
 # A foreign library's headers, and the prefixes of the files that may include them. Tests may include them all.
 LIBRARIES = [
-    ("LibTorch", r"^(torch|ATen|c10|caffe2)/", ("include/tidemark/torch.h", "include/tidemark/torch_ranks.h", "snapshot/torch/", "examples/", "bench/")),
-    ("the LibTorch edge", r"^tidemark/torch(_file|_ranks)?\.h$", ("include/tidemark/torch.h", "snapshot/torch/", "examples/", "bench/")),
+    ("LibTorch", r"^(torch|ATen|c10|caffe2)/", 
+     ("include/tidemark/torch.h", "include/tidemark/torch_ranks.h", "snapshot/torch/", "examples/", "bench/")),
+    ("the LibTorch edge", r"^tidemark/torch(_file|_ranks)?\.h$",
+     ("include/tidemark/torch.h", "snapshot/torch/", "examples/", "bench/")),
     ("liburing", r"^(liburing\.h|liburing/|linux/io_uring\.h)", ("storage/io/",)),
     ("zstd", r"^(zstd|zdict|zstd_errors)\.h$", ("storage/shard/", "bench/")),
     ("RocksDB", r"^rocksdb/", ("storage/index/",)),

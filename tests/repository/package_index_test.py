@@ -29,8 +29,9 @@ fi
 
 # The script, what it is called with, and what it installs first.
 SCRIPTS = ((["tests/torch2.sh"], "--no-deps torch=="), (["tests/interop.sh", "build"], "safetensors=="),
-           (["tests/python.sh"], "nanobind=="), (["tests/python_jax.sh"], "jax=="),
-           (["tests/python_torch.sh"], "--no-cache-dir torch=="))
+           (["tests/python.sh"], "nanobind=="), (["tests/pythons.sh"], "nanobind=="), (["tests/python_jax.sh"], "jax=="),
+           (["tests/pip_install.sh"], "numpy"), (["tests/python_torch.sh"], "--no-cache-dir torch=="),
+           (["tests/peers.sh"], "--no-cache-dir torch=="))
 
 
 class PackageIndex(unittest.TestCase):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Nothing in the tree is left out of the build, too long without a reason, unfinished, or runs what it reads.
+"""Nothing in the tree is left out of the build, too long or wide without a reason, unfinished, or runs what it reads.
 
   registration_test.py ROOT [unittest arguments]
 """
@@ -12,13 +12,14 @@ import unittest
 import source_tree
 
 LINES_MAX = 500
+COLUMNS_MAX = 130
 REASON = re.compile(r"longer than 500 lines", re.IGNORECASE)
 REASON_LINES = 40  # the reason stands in the file's opening comment
 PUBLIC_CLASS_LINES_MAX = 199  # what a reader takes in at once; prose that a class shares stands above it
 
 # Put together from halves, so that this file does not find itself.
-UNFINISHED = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK", "T" + "BD", "W" + "IP"]) + r")\b|" +
-                        "|".join(["not imple" + "mented yet", "for n" + "ow,", "future wo" + "rk", "place" + "holder"]))
+UNFINISHED = re.compile(r"\b(" + "|".join(["TO" + "DO", "FIX" + "ME", "X" + "XX", "HA" + "CK", "T" + "BD", "W" + "IP"]) +
+                        r")\b|" + "|".join(["not imple" + "mented yet", "for n" + "ow,", "future wo" + "rk", "place" + "holder"]))
 
 
 # Bytes that run as code where they are read; only to refuse them is allowed.
@@ -34,7 +35,7 @@ READER_FILES = tuple(
     for name in (READER, "torch_contents", "torch_file", "torch_save", "zip_directory", "hostile_torch"))
 # Of the Python package one module does, for the keys of a state of which both sides say so, and its test. Others may call
 # things by the name of that module and of its class.
-READER_FILES += ("python/tidemark/_pic" + "kled.py", "tests/python/pic" + "kled_test.py")
+READER_FILES += ("python/tidemark/_state/pic" + "kled.py", "tests/python/state/pic" + "kled_test.py")
 ASKED_FOR = re.compile(r"pic" + r"kled(_test)?\b", re.IGNORECASE)
 # The table of what it must refuse, and what it costs.
 READER_FILES += ("fuzz/hostile/cases.txt", "tests/fuzz/decoder_cost_test.cc")
@@ -48,10 +49,15 @@ UNMEASURED = {
     "AddCompanion": "puts a pointer into a list",
     "Reset": "of a monitor, whatever it has seen", "TakeDivergence": "of a monitor, whatever it has seen",
     "Parse": "of one line", "ToString": "of one line", "evaluator_options": "gives back what was asked for",
-    "kind": "a field", "journal_problem": "a field", "metric": "a field", "mode": "a field", "step": "a field", "store_id": "a field",
-    "tag": "a field", "unread": "a field",
+    "kind": "a field", "journal_problem": "a field", "metric": "a field", "mode": "a field", "step": "a field",
+    "store_id": "a field", "tag": "a field", "unread": "a field",
 }
-PUBLIC_CALL = re.compile(r"^ {0,2}(?:static )?(?:const )?(?:absl::|std::(?!function<)|bool |int64_t |void |[A-Z])[^=;{}(/]*?\b(\w+)\(")
+PUBLIC_CALL = re.compile(r"^ {0,2}(?:static )?(?:const )?(?:absl::|std::(?!function<)|bool |int64_t |void |[A-Z])"
+                         r"[^=;{}(/]*?\b(\w+)\(")
+
+
+# A run of all tests is to be repeated with the same cases.
+DRAWN_CASES = "tests/storage/io/drawn_cases.h"
 
 
 def cmake_words(root, folder):
@@ -125,6 +131,16 @@ def too_long(root):
     return found
 
 
+def wide_lines(root):
+    """Lines of Python that have more columns than a line may."""
+    found = []
+    for path in source_tree.files(root, ".py", ".pyi"):
+        for number, line in enumerate(source_tree.read(root, path).splitlines(), 1):
+            if len(line) > COLUMNS_MAX:
+                found.append(f"{path}:{number}: {len(line)} columns, more than {COLUMNS_MAX}")
+    return found
+
+
 def long_classes(root):
     """Classes of public headers, from their first line to their last, that are too long to be read at once."""
     found = []
@@ -145,6 +161,15 @@ def unfinished(root):
             match = UNFINISHED.search(line)
             if match:
                 found.append(f"{path}:{number}: {match.group(0)!r} announces work that is not done")
+    return found
+
+
+def drawn_elsewhere(root):
+    """Tests of C++ that draw from a seed which TIDEMARK_SEED does not give."""
+    found = []
+    for path in source_tree.files(root, ".h", ".cc"):
+        if path.startswith("tests/") and path != DRAWN_CASES and "random_device" in source_tree.read(root, path):
+            found.append(f"{path}: draws with std::random_device, and not from SeedOfCases() of {DRAWN_CASES}")
     return found
 
 
@@ -169,11 +194,17 @@ class Registration(unittest.TestCase):
     def test_every_long_file_of_the_tree_says_why(self):
         self.assertEqual(too_long(self.root), [])
 
+    def test_no_line_of_python_is_too_wide(self):
+        self.assertEqual(wide_lines(self.root), [])
+
     def test_every_public_class_is_short_enough_to_be_read(self):
         self.assertEqual(long_classes(self.root), [])
 
     def test_the_tree_announces_no_unfinished_work(self):
         self.assertEqual(unfinished(self.root), [])
+
+    def test_every_drawn_case_has_the_seed_that_is_asked_for(self):
+        self.assertEqual(drawn_elsewhere(self.root), [])
 
     def test_nothing_in_the_tree_runs_what_it_reads(self):
         self.assertEqual(executed(self.root), [])
@@ -214,6 +245,17 @@ class Registration(unittest.TestCase):
         }) as root:
             self.assertEqual([line.split(":")[0] for line in too_long(root)], ["storage/io/a.cc"])
 
+    def test_finds_lines_that_are_too_wide(self):
+        with source_tree.MadeUpTree({
+                "python/tidemark/a.py": "a" * 130 + "\n" + "a" * 131 + "\n",
+                "python/tidemark/b.pyi": "a" * 132 + "\n",
+                "tests/python/state/d_test.py": "\n" + "ä" * 130 + "\n" + "a" * 133 + "\n",
+                "examples/c.cc": "a" * 131 + "\n",
+        }) as root:
+            self.assertEqual(wide_lines(root), ["python/tidemark/a.py:2: 131 columns, more than 130",
+                                                "python/tidemark/b.pyi:1: 132 columns, more than 130",
+                                                "tests/python/state/d_test.py:3: 133 columns, more than 130"])
+
     def test_finds_long_classes_of_public_headers(self):
         with source_tree.MadeUpTree({
                 "include/a.h": "class Forward;\nclass Long final : public B {\n" + "  int a;\n" * 198 + "};\n",
@@ -231,17 +273,28 @@ class Registration(unittest.TestCase):
             self.assertEqual([":".join(line.split(":")[:2]) for line in unfinished(root)],
                              ["snapshot/c.h:1", "storage/io/a.cc:2"])
 
+    def test_finds_cases_that_are_drawn_elsewhere(self):
+        with source_tree.MadeUpTree({
+                DRAWN_CASES: "return std::random_device()();\n",
+                "tests/storage/a_test.cc": "std::mt19937 random(SeedOfCases());\n",
+                "tests/storage/b_test.cc": "std::mt19937 random(std::random_device{}());\n",
+                "storage/ids.cc": "std::random_device random;\n",
+        }) as root:
+            self.assertEqual([line.split(":")[0] for line in drawn_elsewhere(root)], ["tests/storage/b_test.cc"])
+
     def test_finds_what_runs_what_it_reads(self):
         with source_tree.MadeUpTree({
-                "tests/a.py": "import pic" "kle\nnumpy.load(path, allow_pic" "kle=False)\nnumpy.load(path, allow_pic" "kle=True)\n",
-                "python/tidemark/_tree.py": "from ._pic" "kled import Pic" "kled\nPic" "kleds()\nfrom pic" "kle import loads\n",
-                "python/tidemark/_pic" "kled.py": "import pic" "kle\n",
+                "tests/a.py": "import pic" "kle\nnumpy.load(path, allow_pic" "kle=False)\n"
+                              "numpy.load(path, allow_pic" "kle=True)\n",
+                "python/tidemark/_state/tree.py": "from ._pic" "kled import Pic" "kled\nPic" "kleds()\n"
+                                                  "from pic" "kle import loads\n",
+                "python/tidemark/_state/pic" "kled.py": "import pic" "kle\n",
                 "tools/b.cc": "torch::pic" "kle_load(bytes);\n",
                 "snapshot/torch/torch_pic" "kle.cc": "// reads a pic" "kle as data\n",
         }) as root:
             self.assertEqual([":".join(line.split(":")[:2]) for line in executed(root)],
-                             ["python/tidemark/_tree.py:2", "python/tidemark/_tree.py:3", "tests/a.py:1", "tests/a.py:3",
-                              "tools/b.cc:1"])
+                             ["python/tidemark/_state/tree.py:2", "python/tidemark/_state/tree.py:3", "tests/a.py:1",
+                              "tests/a.py:3", "tools/b.cc:1"])
 
 
 if __name__ == "__main__":
