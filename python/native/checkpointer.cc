@@ -189,11 +189,11 @@ void BindCheckpointer(nb::module_& module) {
       .def(
           "save",
           [](Handle& handle, int64_t step, TreeState& state, Metrics metrics, std::string user_metadata, bool overwrite,
-             const std::optional<std::string>& staging) {
+             const std::optional<std::string>& staging, nb::object is_cancelled) {
             SaveOptions options{
                 .metrics = std::move(metrics), .user_metadata = std::move(user_metadata), .overwrite = overwrite};
             if (staging.has_value()) options.staging = StagingOf(*staging);
-            Signals signals;
+            Signals signals(std::move(is_cancelled));
             options.cancelled = [&] { return signals.Check(); };
             handle.NoteBegun();
             absl::StatusOr<SaveHandle> save = handle.Call([&](auto& c) { return c.Save(step, state, options); });
@@ -201,7 +201,8 @@ void BindCheckpointer(nb::module_& module) {
             signals.Raise();
             return ValueOrRaise(std::move(save));
           },
-          "step"_a, "state"_a, "metrics"_a, "user_metadata"_a, "overwrite"_a, "staging"_a.none())
+          "step"_a, "state"_a, "metrics"_a, "user_metadata"_a, "overwrite"_a, "staging"_a.none(),
+          "is_cancelled"_a.none())
       .def_prop_ro("begun", &Handle::begun)
       .def(
           "refuse_save",

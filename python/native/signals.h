@@ -17,22 +17,26 @@
 
 namespace tidemark::python {
 
-// Of one call. Destroyed with the interpreter's lock held.
+// Of one call. Made and destroyed with the interpreter's lock held.
 class Signals {
  public:
-  // Runs the handlers of signals that have come, and says whether one raised, such as that of Ctrl-C: the call is to
-  // end then. On the thread of the call, without the interpreter's lock. Python runs handlers on its main thread alone;
-  // elsewhere this is false.
+  // is_cancelled: None, or a function of Python which says that the call is to end without an exception.
+  explicit Signals(nanobind::object is_cancelled = nanobind::none()) : is_cancelled_(std::move(is_cancelled)) {}
+
+  // Whether the call is to end: `is_cancelled` says so or raises, or the handler of a signal that has come raises, such
+  // as that of Ctrl-C. On the thread of the call, without the interpreter's lock. Python runs handlers on its main
+  // thread alone.
   bool Check() {
     const Locked locked;
     if (!locked) return false;
-    int result = 0;
     try {
-      result = PyErr_CheckSignals();
+      if (PyErr_CheckSignals() != 0) raised_.emplace();
+      if (!raised_ && !is_cancelled_.is_none()) return nanobind::cast<bool>(is_cancelled_());
+    } catch (nanobind::python_error& error) {
+      raised_ = std::move(error);
     } catch (abi::__forced_unwind&) {
       StandStill();
     }
-    if (result != 0) raised_.emplace();
     return raised_.has_value();
   }
 
@@ -62,6 +66,7 @@ class Signals {
  private:
   static constexpr std::chrono::milliseconds kInterval{10};
 
+  nanobind::object is_cancelled_;
   std::optional<nanobind::python_error> raised_;
 };
 

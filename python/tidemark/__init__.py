@@ -21,7 +21,7 @@ from ._checkpointer.progress import RestoreProgress
 from ._checkpointer.ranks import Ranks
 from ._checkpointer.statistics import DurationHistogram, RetentionDecision, Statistics
 from ._checkpointer.step_info import Evaluation, RestoreReport, StepInfo
-from ._preemption import PreemptionGuard, PreemptionReport
+from ._preemption.guard import PreemptionGuard, PreemptionReport
 from ._state.boxes import Box
 from ._state.codec import register
 from ._state.pickled import Pickled

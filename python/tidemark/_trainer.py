@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from ._arguments import integer, number, path
@@ -18,7 +19,8 @@ from ._checkpointer.health import Divergence, HealthMonitor
 from ._checkpointer.observer import logger
 from ._checkpointer.progress import Progress, progress_function
 from ._checkpointer.ranks import Ranks, least_time_left, of_rank_0, ranks_or_none, together
-from ._preemption import PreemptionGuard, PreemptionReport
+from ._preemption.guard import PreemptionGuard, PreemptionReport
+from ._preemption.training import preemption_of
 from .errors import (
     AlreadyExistsError, DeadlineExceededError, Error, FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError)
 
@@ -67,10 +69,12 @@ class AsyncTrainer:
 
     `device` and `progress` are those of `Checkpointer.restore`, for each restore of the run.
 
-    `setup(checkpointer)` is called before the state is restored, for averages and the like. `signals` end the run with one
-    last save within `grace` seconds, and so does `end`, a time of time.time(): see PreemptionGuard. Waits of the trainer end
-    for that; `train`, and a save that waits for room with when_full="block", do not. `drain`: how many seconds the end of
-    the run waits for evaluations, which are given up then: see Checkpointer.close.
+    `setup(checkpointer)` is called before the state is restored, for averages and the like. `drain`: how many seconds the end
+    of the run waits for evaluations, which are given up then: see Checkpointer.close.
+
+    preemption: True: SIGTERM ends the run with one last save, within 30 seconds; or a PreemptionGuard, for other signals and
+    another time. Waits of the trainer end for that; `train` does not, nor does, with `ranks`, a save that waits for room.
+    False: signals have the effect that they have without the trainer.
 
     `health`: the run goes back to the latest healthy step when the monitor says so. Later steps are then discarded, and
     `on_divergence(divergence)` is called, which may change the state: without a change, the run diverges again. It is also
@@ -92,9 +96,8 @@ class AsyncTrainer:
     def __init__(self, store: str | os.PathLike[str], state: Any, train: Callable[[int], Mapping[str, Any] | None], *,
                  setup: Callable[[Checkpointer], None] | None = None, health: HealthMonitor | None = None,
                  on_divergence: Callable[[Divergence], None] | None = None, max_rollbacks: int = 3,
-                 signals: Sequence[int] = (signal.SIGTERM,), grace: float = 30.0, end: float = float("inf"),
-                 drain: float = 600.0, device: Any = None, progress: Progress = False, ranks: Ranks | None = None,
-                 **options: Any) -> None:
+                 preemption: bool | PreemptionGuard = True, drain: float = 600.0, device: Any = None,
+                 progress: Progress = False, ranks: Ranks | None = None, **options: Any) -> None:
         if not callable(train):
             raise InvalidArgumentError(f"train is a {type(train).__name__}, not a function")
         if integer(max_rollbacks, "max_rollbacks") < 0:
@@ -112,7 +115,7 @@ class AsyncTrainer:
         self._health = health
         self._on_divergence = on_divergence
         self._max_rollbacks = max_rollbacks
-        self._guard: dict[str, Any] = {"signals": signals, "grace": grace, "end": end}
+        self._preemption = preemption_of(preemption)
         self._drain = float(drain)
         self._restoring: dict[str, Any] = {"device": device, "progress": progress}
         self._options = options
@@ -148,13 +151,14 @@ class AsyncTrainer:
 
         AlreadyHeldError: another process holds the store. MismatchError: the checkpoint does not fit the state.
         FailedPreconditionError: it has diverged more than `max_rollbacks` times, or no committed step can be resumed, or
-        this is not the main thread and there are `signals`, or the trainer runs already. ResourceExhaustedError: evaluators
+        this is not the main thread and `preemption` is True, or the guard that it is was uninstalled, or the trainer runs
+        already. ResourceExhaustedError: evaluators
         held the memory that the last save needs for `drain` seconds. DeadlineExceededError: an evaluator has held up a
         rollback, or saves the end, for `close_timeout` seconds.
         """
         if self._checkpointer is not None:
             raise FailedPreconditionError("the trainer runs already")
-        with PreemptionGuard(**self._guard) as guard:
+        with self._guard() as guard:
             checkpointer = Checkpointer(self._store, ranks=self._ranks, **self._options)
             self._checkpointer = checkpointer
             try:
@@ -167,6 +171,15 @@ class AsyncTrainer:
             if report.preempted is None:
                 close_or_give_up(checkpointer, self._drain)
             return report
+
+    @contextlib.contextmanager
+    def _guard(self) -> Iterator[PreemptionGuard]:
+        """Of one run. One of the user's stays installed."""
+        if isinstance(self._preemption, PreemptionGuard):
+            yield self._preemption.__enter__()
+        else:
+            with PreemptionGuard(signals=(signal.SIGTERM,) if self._preemption else ()) as guard:
+                yield guard
 
     def _run(self, checkpointer: Checkpointer, guard: PreemptionGuard, steps: int) -> TrainingReport:
         with together(self._ranks, "set up the run"):
@@ -191,7 +204,7 @@ class AsyncTrainer:
                     if step == steps - 1:
                         self._save_last(checkpointer, guard, step, metrics)
                     elif checkpointer.should_save(step):
-                        checkpointer.save(step, self._state, metrics=metrics)
+                        checkpointer._save_unless(lambda: guard.preempted, step, self._state, metrics=metrics)
                     # Ranks agree on a signal of this time after the next step, or at the end.
                     preempted = self._ranks is None and guard.preempted
                 if preempted:
@@ -246,7 +259,7 @@ class AsyncTrainer:
         """Also where the options say that a save without room is skipped: then again, until there is room. Returns early if
         the run is preempted. ResourceExhaustedError: evaluators held the memory for `drain` seconds after the last save."""
         pause, deadline = 0.01, None
-        while checkpointer.save(step, self._state, metrics=metrics).skipped:
+        while (save := checkpointer._save_unless(lambda: guard.preempted, step, self._state, metrics=metrics)) and save.skipped:
             if deadline is None and checkpointer.statistics().in_flight == 0:
                 deadline = time.monotonic() + self._drain
             elif deadline is not None and time.monotonic() >= deadline:

@@ -27,12 +27,12 @@ from ._checkpointer.closing import close_earlier_training, close_owned, close_ow
 from ._checkpointer.options import KeepBest, Retention
 from ._checkpointer.progress import Progress, progress_function
 from ._checkpointer.step_info import StepInfo
-from ._preemption import PreemptionGuard, PreemptionReport
+from ._preemption.guard import PreemptionGuard, PreemptionReport
 from ._state import arrays
 from ._state.rng import rng
 from ._store.progress import bytes_of, reporting
 from ._store.reader import Step, open as open_step
-from ._training_guard import Run, TrainingGuard, preemption_of
+from ._preemption.training import Run, TrainingGuard, preemption_of
 from .errors import FailedPreconditionError, InvalidArgumentError, MismatchError, UnimplementedError
 
 __all__ = ["TidemarkCheckpoint", "load"]

@@ -33,10 +33,10 @@ from ._checkpointer.options import KeepBest, Retention
 from ._checkpointer.progress import Progress, progress_function
 from ._checkpointer.ranks import Ranks, of_rank_0, together
 from ._evaluation import Evaluation, ModuleEvaluator, evaluation_or_none
-from ._preemption import PreemptionGuard, PreemptionReport
+from ._preemption.guard import PreemptionGuard, PreemptionReport
 from ._state.rng import rng
 from ._store.reader import open as open_step
-from ._training_guard import TrainingGuard, preemption_of
+from ._preemption.training import TrainingGuard, preemption_of
 from ._transformers_steps import bare, export, files_of, generators, is_rank_0, metrics_of, ranks_of
 from .errors import InvalidArgumentError, NotFoundError, UnimplementedError
 

@@ -302,7 +302,7 @@ def test_slurms_signals_end_a_fit_and_lightning_saves_no_file_of_its_own(runs, m
 def test_a_guard_of_the_user_stays_after_the_fit(runs):
     with tidemark.PreemptionGuard(signals=(signal.SIGUSR1,), grace=60) as guard:
         callback = stopped(runs, Send("on_train_batch_start", 7, signal.SIGUSR1), preemption=guard)
-        assert callback.preempted.step == 7 and guard.preempted and signal.getsignal(signal.SIGUSR1) == guard._note
+        assert callback.preempted.step == 7 and guard.preempted and signal.getsignal(signal.SIGUSR1) == guard._signals.note
         assert exit_code(fit, callback, **runs.options) == 0  # the process is still to go
         assert not runs.made.pop().losses
     with pytest.raises(tidemark.errors.FailedPreconditionError, match="uninstalled"):

@@ -193,7 +193,7 @@ def test_transformers_own_handler_is_refused_beside_it(tmp_path):
 def test_a_guard_of_the_user_stays_after_the_training(runs):
     with tidemark.PreemptionGuard(signals=(signal.SIGUSR1,), grace=60) as guard:
         trainer = runs.stopped(Send("on_step_begin", 7, signal.SIGUSR1), preemption=guard)
-        assert trainer.preempted.step == 7 and guard.preempted and signal.getsignal(signal.SIGUSR1) == guard._note
+        assert trainer.preempted.step == 7 and guard.preempted and signal.getsignal(signal.SIGUSR1) == guard._signals.note
         assert exit_code(trainer.train, resume_from_checkpoint=True) == 0  # the process is still to go
         assert trainer.preempted is None and runs.trained[-1].steps == [1, 2, 3, 4, 5, 6, 7]
     with pytest.raises(tidemark.errors.FailedPreconditionError, match="uninstalled"):

@@ -14,7 +14,7 @@ import source_tree
 PACKAGE = "python/tidemark/"
 # From the bottom to the top. A room imports itself, the rooms below it, and BASE; a module of BASE imports BASE alone. All
 # other modules and folders, the integrations among them, may import anything.
-ROOMS = ["_state", "_checkpointer", "_store"]
+ROOMS = ["_state", "_checkpointer", "_store", "_preemption"]
 BASE = ["errors", "_native", "_arguments", "_choices"]
 
 

@@ -20,7 +20,8 @@ from .._state.conversion import SavedDtypes
 from .._state.devices import DeviceTensors, Streams
 from .._state.tree import Tree, naming
 from ..errors import (
-    AlreadyHeldError, DeadlineExceededError, Error, FailedPreconditionError, InvalidArgumentError, from_status, held_elsewhere)
+    AlreadyHeldError, CancelledError, DeadlineExceededError, Error, FailedPreconditionError, InvalidArgumentError, from_status,
+    held_elsewhere)
 from .closing import close_after, close_elsewhere, left_running, opened
 from .consumers import SnapshotConsumers
 from .evaluator import is_in
@@ -191,10 +192,28 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
         own error. One that rank 0 does not answer until its deadline gets an Error with the code "UNKNOWN". If `step` is no
         number, the others wait for their deadline.
         """
+        return self._save(step, state, metrics, user_metadata, overwrite, staging)
+
+    def _save_unless(self, is_cancelled: Callable[[], bool], step: int, state: Any, *, metrics: dict[str, float] | None = None,
+                     user_metadata: str | Mapping[str, Any] = "{}", overwrite: bool = False,
+                     staging: Staging | None = None) -> SaveHandle | None:
+        """As `save`. None: is_cancelled() has ended a wait for memory or for an evaluator, and nothing was saved. With ranks, which
+        all save the step or none does, it is not asked."""
+        if self._of_ranks is not None:
+            return self.save(step, state, metrics=metrics, user_metadata=user_metadata, overwrite=overwrite, staging=staging)
+        try:
+            return self._save(step, state, metrics, user_metadata, overwrite, staging, is_cancelled)
+        except CancelledError:
+            if is_cancelled():
+                return None
+            raise
+
+    def _save(self, step: int, state: Any, metrics: dict[str, float] | None, user_metadata: str | Mapping[str, Any],
+              overwrite: bool, staging: Staging | None, is_cancelled: Callable[[], bool] | None = None) -> SaveHandle:
         native, step = self._require(), integer(step, "step")
         with self._making(step):
             given = checked(metrics), json_text(user_metadata, "user_metadata")
-            how = flag(overwrite, "overwrite"), text_or_none(staging, "staging")
+            how = flag(overwrite, "overwrite"), text_or_none(staging, "staging"), is_cancelled
             with naming(self._gather(state)):
                 handle = native.save(step, self._state, *given, *how)
         return self._handle_of(handle)

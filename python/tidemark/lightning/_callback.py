@@ -22,9 +22,9 @@ from .._checkpointer.options import KeepBest, Retention
 from .._checkpointer.progress import Progress, progress_function
 from .._checkpointer.ranks import Ranks, ranks_of_job, together
 from .._evaluation import Evaluation, ModuleEvaluator, evaluation_or_none
-from .._preemption import PreemptionGuard, PreemptionReport
+from .._preemption.guard import PreemptionGuard, PreemptionReport
 from .._state.rng import rng
-from .._training_guard import TrainingGuard, preemption_of
+from .._preemption.training import TrainingGuard, preemption_of
 from ..errors import InvalidArgumentError, UnimplementedError
 from . import _dicts, _preemption, _restarts
 from ._checkpoint_io import TidemarkCheckpointIO
@@ -195,7 +195,7 @@ class TidemarkCheckpoint(Checkpoint):
 
     def on_sanity_check_start(self, trainer: Any, pl_module: Any) -> None:
         if self._guard is not None:
-            _preemption.take_back(trainer, self._guard.guard)
+            _preemption.take_back(trainer, self._guard.signals)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         self._last_time = time.monotonic()
@@ -216,7 +216,7 @@ class TidemarkCheckpoint(Checkpoint):
                                               "back for good, call Checkpointer.discard_after before",
                                               chosen=trainer.ckpt_path is not None)
         if self._guard is not None:
-            _preemption.take_back(trainer, self._guard.guard)
+            _preemption.take_back(trainer, self._guard.signals)
             if self._is_preempted(trainer):
                 raise SIGTERMException(0)
         self._first_step = trainer.global_step

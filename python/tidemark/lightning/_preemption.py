@@ -13,36 +13,36 @@ from typing import Any
 
 from lightning.pytorch.trainer.connectors.signal_connector import _HandlersCompose
 
-from .._preemption import PreemptionGuard
-from .._training_guard import TrainingGuard
+from .._preemption.signals import NotedSignals
+from .._preemption.training import TrainingGuard
 
 
-def take_back(trainer: Any, guard: PreemptionGuard) -> None:
+def take_back(trainer: Any, signals: NotedSignals) -> None:
     """Has the guard's handler in the place of Lightning's, which calls it. A handler that was installed after the guard's stays:
     Lightning calls it, and ends the fit. Lightning puts back at its end what it has found."""
     if threading.current_thread() is not threading.main_thread():
         return  # Lightning has installed none
-    for number in guard._former:
+    for number in signals.numbers:
         found = trainer._signal_connector._original_handlers.get(number)
-        if found == guard._note and isinstance(signal.getsignal(number), _HandlersCompose):
-            signal.signal(number, guard._note)
+        if found == signals.note and isinstance(signal.getsignal(number), _HandlersCompose):
+            signal.signal(number, signals.note)
 
 
-def give_back(trainer: Any, guard: PreemptionGuard) -> None:
+def give_back(trainer: Any, signals: NotedSignals) -> None:
     """Has Lightning, which puts back at its end what it has found, leave a guard out that is uninstalled by then."""
     originals = trainer._signal_connector._original_handlers
-    if guard._uninstalled:
-        originals.update({number: guard._handler_before(number) for number in guard._former
-                          if originals.get(number) == guard._note})
+    if signals.is_uninstalled:
+        originals.update({number: signals.former(number) for number in signals.numbers
+                          if originals.get(number) == signals.note})
 
 
 def end(trainer: Any, guard: TrainingGuard, exits: bool) -> None:
     """Ends a guard of a fit of the Trainer. exits: as for `TrainingGuard.end`."""
-    take_back(trainer, guard.guard)
+    take_back(trainer, guard.signals)
     try:
         guard.end(exits)
     finally:
-        give_back(trainer, guard.guard)
+        give_back(trainer, guard.signals)
 
 
 def end_fit(trainer: Any) -> None:

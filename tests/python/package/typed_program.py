@@ -46,7 +46,7 @@ def train(store: str) -> int:
         file.update()
     exported: int = tidemark.export_safetensors(store, store + ".copy", dtype="float16")
     print(exported)
-    trainer = tidemark.AsyncTrainer(store + ".trainer", state, lambda step: {"loss": 1.0 / (step + 1)}, signals=())
+    trainer = tidemark.AsyncTrainer(store + ".trainer", state, lambda step: {"loss": 1.0 / (step + 1)}, preemption=False)
 
     @trainer.evaluator("sum")
     def total(snapshot: tidemark.Snapshot) -> float:

@@ -23,7 +23,7 @@ class Rank:
         self.rank, self.trained, self.divergences = rank, [], []
         self.factor = lambda step: 1.01
         ranks = tidemark.Ranks(rank, 2, gather.of(rank), vote_timeout=DEADLINE, replicated=("weights",))
-        self.trainer = tidemark.AsyncTrainer(store, self.state, self.train, ranks=ranks, signals=(),
+        self.trainer = tidemark.AsyncTrainer(store, self.state, self.train, ranks=ranks, preemption=False,
                                              on_divergence=self.divergences.append, **options)
 
     def train(self, step):

@@ -135,7 +135,8 @@ def test_a_signal_ends_the_run_with_one_last_save(tmp_path):
 
 
 def test_the_end_of_the_time_ends_the_run(tmp_path):
-    run = Run(tmp_path / "store", save_interval_steps=1000, grace=1200, end=time.time() + 600, signals=())
+    run = Run(tmp_path / "store", save_interval_steps=1000,
+              preemption=tidemark.PreemptionGuard(signals=(), grace=1200, end=time.time() + 600))
     report = run.trainer.run(5)
     assert report.next == 1 and report.preempted.committed and states(tmp_path / "store") == {0: "committed"}
 
@@ -148,12 +149,46 @@ def test_it_runs_on_another_thread_without_signals_only(tmp_path):
             Run(tmp_path / "a").trainer.run(2)
         except errors.FailedPreconditionError as error:
             found.append(str(error))
-        found.append(Run(tmp_path / "a", signals=()).trainer.run(2).next)
+        found.append(Run(tmp_path / "a", preemption=False).trainer.run(2).next)
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
     assert "main thread" in found[0] and found[1] == 2
+
+
+def test_a_guard_of_the_user_ends_the_run_and_stays_installed(tmp_path):
+    with tidemark.PreemptionGuard(signals=(signal.SIGUSR1,)) as guard:
+        run = Run(tmp_path / "store", save_interval_steps=1000, preemption=guard)
+        run.before = lambda step: signal.raise_signal(signal.SIGUSR1) if step == 3 else None
+        assert run.trainer.run(9).preempted.step == 3 and guard.preempted
+        assert signal.getsignal(signal.SIGUSR1) == guard._signals.note and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    with pytest.raises(errors.FailedPreconditionError, match="was uninstalled"):
+        run.trainer.run(9)
+
+
+def test_a_notice_that_is_no_signal_ends_the_run(tmp_path):
+    with tidemark.PreemptionGuard(signals=()) as guard:
+        run = Run(tmp_path / "store", save_interval_steps=1000, preemption=guard)
+        run.before = lambda step: guard.note() if step == 3 else None
+        assert guard.seconds_left() == float("inf")
+        assert run.trainer.run(9).preempted.step == 3 and 0 < guard.seconds_left() <= 30
+
+
+def test_a_signal_ends_a_save_that_waits_for_an_evaluator(tmp_path):
+    run = Run(tmp_path / "store", save_interval_steps=1)
+    goes_on = threading.Event()
+    run.trainer.evaluator("slow", when_lagging="block", max_pending=1)(lambda snapshot: goes_on.wait(60) and {})
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM))
+    run.before = lambda step: timer.start() if step == 0 else None
+    begin = time.monotonic()
+    try:
+        report = run.trainer.run(100)
+    finally:
+        goes_on.set()
+    assert time.monotonic() - begin < 30  # it would be a minute
+    assert report.preempted.committed and 1 <= report.preempted.step < 99
+    assert states(tmp_path / "store") == dict.fromkeys(range(report.preempted.step + 1), "committed")
 
 
 def test_a_diverged_run_goes_back_and_on(tmp_path):
@@ -416,8 +451,8 @@ def test_what_cannot_run_is_refused(tmp_path):
             Run(tmp_path / "store", **options)
     with pytest.raises(errors.InvalidArgumentError, match="train is a dict, not a function"):
         tidemark.AsyncTrainer(tmp_path / "store", {}, {})
-    with pytest.raises(errors.InvalidArgumentError, match="grace"):
-        Run(tmp_path / "store", grace=-1).trainer.run(1)
+    with pytest.raises(errors.InvalidArgumentError, match="preemption is 30, an int: it must be a bool or a PreemptionGuard"):
+        Run(tmp_path / "store", preemption=30)
     with pytest.raises(errors.InvalidArgumentError, match="no option 'save_interval_step': did you mean 'save_interval_steps'"):
         Run(tmp_path / "store", save_interval_step=3)
     with pytest.raises(errors.InvalidArgumentError, match="when_full is 3, an int"):

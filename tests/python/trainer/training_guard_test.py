@@ -8,7 +8,7 @@ import numpy
 import pytest
 import tidemark
 from preempted import Terminate, handled
-from tidemark._training_guard import Run, TrainingGuard
+from tidemark._preemption.training import Run, TrainingGuard
 
 
 def test_a_signal_at_any_moment_of_the_begin_and_the_end_reaches_the_handler_once():

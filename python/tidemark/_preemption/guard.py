@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
-from types import FrameType, TracebackType
+from collections.abc import Mapping, Sequence
+from types import TracebackType
 from typing import Any
 
-from ._arguments import integer, integers
-from ._arguments import number as number_of
-from ._checkpointer.checkpointer import Checkpointer
-from ._checkpointer.observer import logger
-from .errors import Error, FailedPreconditionError, InvalidArgumentError
+from .._arguments import integer, integers, number
+from .._checkpointer.checkpointer import Checkpointer
+from ..errors import Error, FailedPreconditionError, InvalidArgumentError
+from .signals import NotedSignals
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,18 +32,6 @@ class PreemptionReport:
 
     def __str__(self) -> str:
         return self.line
-
-
-def _has_handler_in_c(number: int) -> bool:
-    """Whether a library has installed a handler of the signal that the module `signal` does not know, and cannot put back."""
-    try:
-        if callable(signal.getsignal(number)):
-            return False
-        with open("/proc/self/status", encoding="ascii", errors="replace") as status:
-            caught = [line for line in status if line.startswith("SigCgt:")]
-        return bool(int(caught[0].split()[1], 16) >> (number - 1) & 1)
-    except (OSError, ValueError, IndexError):
-        return False
 
 
 class PreemptionGuard:
@@ -73,73 +59,16 @@ class PreemptionGuard:
     """
 
     def __init__(self, *, signals: Sequence[int] = (signal.SIGTERM,), grace: float = 30.0, end: float = float("inf")) -> None:
-        self._grace = number_of(grace, "grace")
+        self._grace = number(grace, "grace")
         if not self._grace >= 0:
             raise InvalidArgumentError(f"grace is {grace}: 0 or more seconds")
-        self._end = number_of(end, "end")
-        numbers = list(dict.fromkeys(integers(signals, "signals")))  # twice, its own handler would be the former one
-        self._pid = os.getpid()
-        self._received: float | None = None  # by time.monotonic()
+        self._end = number(end, "end")
         self._agreed_end = float("inf")  # what preempted_on_any_rank found; by time.monotonic()
-        self._former: dict[int, Any] = {}
-        self._noted: set[int] = set()
-        self._of_children: Any = None  # PyTorch's handler of SIGCHLD, once a signal has come
-        # Of trainings by frameworks: whether they go on, where a signal has come. Signals that follow then change nothing.
-        self._trainings: list[Callable[[FrameType | None], bool]] = []
-        self._uninstalled = False
-        try:
-            for number in numbers:
-                in_c = _has_handler_in_c(number)
-                self._former[number] = signal.getsignal(number)  # before, so that an interrupt finds it
-                signal.signal(number, self._note)
-                if in_c:
-                    logger.warning("signal %d had a handler that was not installed by Python: it cannot be put back, so the "
-                                   "signal has its default effect after this guard", number)
-        except BaseException as error:
-            self.uninstall()
-            if not isinstance(error, (ValueError, OSError)):
-                raise
-            if "main thread" in str(error):
-                raise FailedPreconditionError("signals can only be noted by the main thread") from error
-            raise InvalidArgumentError(f"signal {number} cannot be caught: {error}") from error
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        is_here = self._pid == os.getpid()
-        in_training = is_here and any([goes_on(frame) for goes_on in list(self._trainings)])
-        is_note = not self._uninstalled and is_here
-        if is_note and (in_training or number not in self._noted):
-            self._noted.add(number)
-            if self._received is None:
-                self._received = time.monotonic()
-                self._let_workers_die()
-            return
-        signal.signal(number, self._handler_before(number))
-        os.kill(os.getpid(), number)
-
-    def _handler_before(self, number: int) -> Any:
-        """What a signal is given to without this guard, and without those below it that were uninstalled since."""
-        former = self._former.get(number)
-        guard = getattr(former, "__self__", None)
-        if isinstance(guard, PreemptionGuard) and guard._uninstalled:
-            return guard._handler_before(number)
-        return signal.SIG_DFL if former is None else former
-
-    def _let_workers_die(self) -> None:
-        """Workers of a DataLoader die of a signal that goes to all processes of a job, and PyTorch's handler of SIGCHLD would
-        raise in the middle of the step that is to be saved. The DataLoader still raises if it needs one of them."""
-        handler = signal.getsignal(signal.SIGCHLD)
-        if getattr(handler, "__module__", None) == "torch.utils.data._utils.signal_handling":
-            self._of_children = handler
-            signal.signal(signal.SIGCHLD, self._note_child)
-
-    def _note_child(self, number: int, frame: FrameType | None) -> None:
-        try:
-            self._of_children(number, frame)
-        except RuntimeError as error:
-            logger.info("after a signal: %s", error)
+        # Each number once: a second time, its own handler would be the former one.
+        self._signals = NotedSignals(list(dict.fromkeys(integers(signals, "signals"))))
 
     def __enter__(self) -> PreemptionGuard:
-        if self._uninstalled:
+        if self._signals.is_uninstalled:
             raise FailedPreconditionError("the guard was uninstalled, so it would note no signal: make a new one")
         return self
 
@@ -148,17 +77,17 @@ class PreemptionGuard:
 
     def uninstall(self) -> None:
         """Puts the former handlers of Python back; in the place of one in C, the signal's default effect."""
-        for number in self._former:
-            if signal.getsignal(number) == self._note:
-                signal.signal(number, self._handler_before(number))
-        if signal.getsignal(signal.SIGCHLD) == self._note_child:
-            signal.signal(signal.SIGCHLD, self._of_children)
-        self._uninstalled = True  # a handler that has been installed since, and calls this one, reaches the former one
+        self._signals.uninstall()
+
+    def note(self) -> None:
+        """As if a first signal had come, for a notice of another kind, such as that of a cloud: the grace counts from now on. From
+        any thread."""
+        self._signals.begin()
 
     @property
     def preempted(self) -> bool:
         """Whether a signal has come, or the end is near. Quick enough for every step."""
-        return self._received is not None or self.has_agreed or time.time() >= self._end - self._grace
+        return self._signals.received is not None or self.has_agreed or time.time() >= self._end - self._grace
 
     def preempted_on_any_rank(self, checkpointer: Checkpointer) -> bool:
         """With `Checkpointer(ranks=)`: whether any rank is preempted. All ranks call it after the same steps, and get the same
@@ -187,7 +116,8 @@ class PreemptionGuard:
         if not self.preempted:
             return float("inf")
         left = min(self._end - time.time(), self._agreed_end - time.monotonic())
-        return left if self._received is None else min(self._received + self._grace - time.monotonic(), left)
+        received = self._signals.received
+        return left if received is None else min(received + self._grace - time.monotonic(), left)
 
     def save_and_close(self, checkpointer: Checkpointer, step: int, state: Any, *, metrics: dict[str, float] | None = None,
                        user_metadata: str | Mapping[str, Any] = "{}", overwrite: bool = False) -> PreemptionReport:

@@ -10,11 +10,12 @@ import weakref
 from types import CodeType, FrameType
 from typing import Any
 
-from ._arguments import wrong
-from ._checkpointer.checkpointer import Checkpointer
-from ._checkpointer.observer import logger
-from ._preemption import PreemptionGuard, PreemptionReport
-from .errors import DeadlineExceededError, FailedPreconditionError
+from .._arguments import wrong
+from .._checkpointer.checkpointer import Checkpointer
+from .._checkpointer.futures import SaveHandle
+from .._checkpointer.observer import logger
+from ..errors import DeadlineExceededError, FailedPreconditionError
+from .guard import PreemptionGuard, PreemptionReport
 
 _PAUSE_MAX = 0.5  # seconds: how late a wait for evaluations sees a signal
 
@@ -68,10 +69,11 @@ class TrainingGuard:
         self.guard = preemption if isinstance(preemption, PreemptionGuard) else PreemptionGuard()
         self._within = within
         self._reported = False
-        self.guard._trainings.append(self._goes_on)
+        self.signals = self.guard._signals
+        self.signals.trainings.append(self._goes_on)
         if self._thread is threading.main_thread():
             _guards.append(self)
-        if self.guard._uninstalled:
+        if self.signals.is_uninstalled:
             self.end()
             raise FailedPreconditionError("preemption= is a guard that was uninstalled, so it notes no signal: make a new one")
 
@@ -98,7 +100,12 @@ class TrainingGuard:
     def note(self) -> None:
         """The framework has been given the signal: the grace counts from now on."""
         if not self.guard.preempted:
-            self.guard.agree_on(self.guard._grace)
+            self.guard.note()
+
+    def save(self, checkpointer: Checkpointer, step: int, state: Any, **options: Any) -> SaveHandle | None:
+        """As `Checkpointer.save`. None: a signal has ended a wait for memory or for an evaluator, and nothing was saved. With ranks
+        such a wait goes on."""
+        return checkpointer._save_unless(lambda: self.preempted, step, state, **options)
 
     def save_and_close(self, checkpointer: Checkpointer, step: int, state: Any, *, metrics: dict[str, float] | None,
                        overwrite: bool, user_metadata: str = "{}") -> PreemptionReport:
@@ -145,16 +152,14 @@ class TrainingGuard:
         the signal. If it does not, and no last save was made, a warning says that the signal had no effect."""
         if self in _guards:
             _guards.remove(self)
-        if self._goes_on in self.guard._trainings:
-            self.guard._trainings.remove(self._goes_on)
+        if self._goes_on in self.signals.trainings:
+            self.signals.trainings.remove(self._goes_on)
         if not self._is_own:
             return
-        installed = [number for number in self.guard._former if signal.getsignal(number) == self.guard._note]
-        self.guard.uninstall()
-        for number in installed:  # a signal may have come until now
-            former = self.guard._handler_before(number)
-            if number in self.guard._noted and callable(former):
+        for number in self.signals.uninstall():  # a signal may have come until now
+            former = self.signals.former(number)
+            if self.signals.has_noted(number) and callable(former):
                 signal.raise_signal(number)
-            elif number in self.guard._noted and former == signal.SIG_DFL and not exits and not self._reported:
+            elif self.signals.has_noted(number) and former == signal.SIG_DFL and not exits and not self._reported:
                 logger.warning("%s came during a training that an error has ended: nothing was saved for the signal, and nothing "
                                "of it is left, so the process goes on", _name_of(number))

@@ -1,0 +1,1 @@
+"""Signals that end a process, as one last save."""
