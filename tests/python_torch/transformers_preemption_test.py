@@ -240,7 +240,7 @@ def test_an_evaluation_that_hangs_does_not_hold_up_the_end(runs, hook, n):
 def test_the_best_model_is_not_loaded_after_a_signal(tmp_path, monkeypatch):
     runs = Runs(tmp_path, **EPOCHS, load_best_model_at_end=True)
     trainer = runs.trainer(Send("on_step_begin", 20))
-    monkeypatch.setattr(trainer, "_fill_model", lambda step: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(tidemark.Checkpointer, "restore", lambda *_, **__: pytest.fail("a model was loaded"))
     assert exit_code(trainer.train) == 0
     runs.goes_on()
 
@@ -267,6 +267,25 @@ def test_the_step_is_saved_if_the_next_batch_does_not_come_after_a_signal(runs, 
     runs.goes_on(saved=between)
 
 
+@pytest.mark.parametrize("options", [{"save_steps": 1}, EPOCHS])
+def test_a_signal_ends_a_save_that_waits_for_an_evaluation(tmp_path, options):
+    goes_on = threading.Event()
+    evaluation = Evaluation(lambda module: goes_on.wait(60) and {}, on_backpressure="block")
+    trainer = make(tmp_path, preemption=True, evaluation=evaluation, **options)
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM))
+    save = trainer._save_checkpoint
+    trainer._save_checkpoint = lambda *arguments: (timer.ident or timer.start(), save(*arguments))
+    begin = time.monotonic()
+    try:
+        assert exit_code(trainer.train) == 0
+    finally:
+        goes_on.set()
+    assert time.monotonic() - begin < 30  # the evaluation takes a minute
+    step = trainer.preempted.step
+    assert step == trainer.state.global_step and sorted(committed(trainer.store))[-1] == step and step > 1
+    make(tmp_path, **options).train(resume_from_checkpoint=True)
+
+
 @pytest.mark.parametrize("preemption", [False, True])
 def test_a_close_that_runs_out_of_time_is_made_once_and_again_by_the_next_training(tmp_path, monkeypatch, preemption):
     ended, closes = threading.Event(), []
@@ -287,7 +306,7 @@ def test_the_callback_of_preemption_keeps_no_trainer_alive(tmp_path):
     gc.disable()
     try:
         trainer = make(tmp_path, preemption=True)
-        assert [one for one in trainer.callback_handler.callbacks if type(one).__name__ == "_EndIfPreempted"]
+        assert [one for one in trainer.callback_handler.callbacks if type(one).__name__ == "TellTraining"]
         alive = weakref.ref(trainer)
         del trainer
         assert alive() is None

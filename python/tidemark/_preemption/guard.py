@@ -80,8 +80,8 @@ class PreemptionGuard:
         self._signals.uninstall()
 
     def note(self) -> None:
-        """As if a first signal had come, for a notice of another kind, such as that of a cloud: the grace counts from now on. From
-        any thread."""
+        """As if a first signal had come, for a notice of another kind, such as that of a cloud: the grace counts from now on.
+        From any thread."""
         self._signals.begin()
 
     @property

@@ -82,8 +82,8 @@ class NotedSignals:
         return signal.SIG_DFL if former is None else former
 
     def uninstall(self) -> list[int]:
-        """Puts the former handlers of Python back; in the place of one in C, the signal's default effect. Returns the numbers whose
-        handler was this one: another may have been installed since."""
+        """Puts the former handlers of Python back; in the place of one in C, the signal's default effect. Returns the numbers
+        whose handler was this one: another may have been installed since."""
         installed = [number for number in self._former if signal.getsignal(number) == self.note]
         for number in installed:
             signal.signal(number, self.former(number))

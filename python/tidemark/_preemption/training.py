@@ -103,8 +103,8 @@ class TrainingGuard:
             self.guard.note()
 
     def save(self, checkpointer: Checkpointer, step: int, state: Any, **options: Any) -> SaveHandle | None:
-        """As `Checkpointer.save`. None: a signal has ended a wait for memory or for an evaluator, and nothing was saved. With ranks
-        such a wait goes on."""
+        """As `Checkpointer.save`. None: a signal has ended a wait for memory or for an evaluator, and nothing was saved. With
+        ranks such a wait goes on."""
         return checkpointer._save_unless(lambda: self.preempted, step, state, **options)
 
     def save_and_close(self, checkpointer: Checkpointer, step: int, state: Any, *, metrics: dict[str, float] | None,

@@ -9,9 +9,12 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ._checkpointer.ranks import Ranks, ranks_of_job
-from ._store.reader import open as open_step
-from .errors import InvalidArgumentError, UnimplementedError
+from .._checkpointer.ranks import Ranks, ranks_of_job
+from .._store.reader import open as open_step
+from ..errors import InvalidArgumentError, UnimplementedError
+
+WAYS_OUT = ("Resume with train(resume_from_checkpoint=True), or use another store. To go back for good, call "
+            "Checkpointer.discard_after before")
 
 _FILE_BYTES_MAX = 256 << 20
 
