@@ -197,8 +197,8 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
     def _save_unless(self, is_cancelled: Callable[[], bool], step: int, state: Any, *, metrics: dict[str, float] | None = None,
                      user_metadata: str | Mapping[str, Any] = "{}", overwrite: bool = False,
                      staging: Staging | None = None) -> SaveHandle | None:
-        """As `save`. None: is_cancelled() has ended a wait for memory or for an evaluator, and nothing was saved. With ranks it is
-        not asked: all of them save the step, or none does."""
+        """As `save`. None: is_cancelled() has ended a wait for memory or for an evaluator, and nothing was saved. With ranks it
+        is not asked: all of them save the step, or none does."""
         if self._of_ranks is not None:
             return self.save(step, state, metrics=metrics, user_metadata=user_metadata, overwrite=overwrite, staging=staging)
         try:
