@@ -33,7 +33,7 @@ class Signals {
       if (PyErr_CheckSignals() != 0) raised_.emplace();
       if (!raised_ && !is_cancelled_.is_none()) return nanobind::cast<bool>(is_cancelled_());
     } catch (nanobind::python_error& error) {
-      raised_ = std::move(error);
+      raised_.emplace(std::move(error));
     } catch (abi::__forced_unwind&) {
       StandStill();
     }

@@ -57,7 +57,9 @@ class Interrupt:
             return None
         if event == "call":
             frame.f_trace_opcodes, frame.f_trace_lines = True, False
-            self._pass()
+            # One that `all` or `any` has left early is called once more, to be closed where Python ignores exceptions.
+            if code.co_name != "<genexpr>":
+                self._pass()
         elif event == "opcode":
             last, place = self._last.get(frame, ("", 0))
             self._last[frame] = self._instructions(code)[frame.f_lasti], frame.f_lasti

@@ -270,17 +270,18 @@ def test_the_step_is_saved_if_the_next_batch_does_not_come_after_a_signal(runs, 
 @pytest.mark.parametrize("options", [{"save_steps": 1}, EPOCHS])
 def test_a_signal_ends_a_save_that_waits_for_an_evaluation(tmp_path, options):
     goes_on = threading.Event()
-    evaluation = Evaluation(lambda module: goes_on.wait(60) and {}, on_backpressure="block")
-    trainer = make(tmp_path, preemption=True, evaluation=evaluation, **options)
     timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM))
-    save = trainer._save_checkpoint
-    trainer._save_checkpoint = lambda *arguments: (timer.ident or timer.start(), save(*arguments))
-    begin = time.monotonic()
     try:
-        assert exit_code(trainer.train) == 0
+        with tidemark.PreemptionGuard(grace=5.0) as guard:  # which the close then waits for the evaluation
+            evaluation = Evaluation(lambda module: goes_on.wait(60) and {}, on_backpressure="block")
+            trainer = make(tmp_path, preemption=guard, evaluation=evaluation, **options)
+            save = trainer._save_checkpoint
+            trainer._save_checkpoint = lambda *arguments: (timer.ident or timer.start(), save(*arguments))
+            begin = time.monotonic()
+            assert exit_code(trainer.train) == 0
+            assert time.monotonic() - begin < 30  # the evaluation takes a minute
     finally:
         goes_on.set()
-    assert time.monotonic() - begin < 30  # the evaluation takes a minute
     step = trainer.preempted.step
     assert step == trainer.state.global_step and sorted(committed(trainer.store))[-1] == step and step > 1
     make(tmp_path, **options).train(resume_from_checkpoint=True)

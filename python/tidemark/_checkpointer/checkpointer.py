@@ -213,9 +213,9 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
         native, step = self._require(), integer(step, "step")
         with self._making(step):
             given = checked(metrics), json_text(user_metadata, "user_metadata")
-            how = flag(overwrite, "overwrite"), text_or_none(staging, "staging"), is_cancelled
+            how = flag(overwrite, "overwrite"), text_or_none(staging, "staging")
             with naming(self._gather(state)):
-                handle = native.save(step, self._state, *given, *how)
+                handle = native.save(step, self._state, *given, *how, is_cancelled)
         return self._handle_of(handle)
 
     def evaluate(self, step: int, state: Any, *, metrics: dict[str, float] | None = None,

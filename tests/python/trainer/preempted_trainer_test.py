@@ -66,16 +66,17 @@ def test_a_notice_that_is_no_signal_ends_the_run(tmp_path):
 
 
 def test_a_signal_ends_a_save_that_waits_for_an_evaluator(tmp_path):
-    run = Run(tmp_path / "store", save_interval_steps=1)
     goes_on = threading.Event()
-    run.trainer.evaluator("slow", when_lagging="block", max_pending=1)(lambda snapshot: goes_on.wait(60) and {})
     timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM))
-    run.before = lambda step: timer.start() if step == 0 else None
-    begin = time.monotonic()
     try:
-        report = run.trainer.run(100)
+        with tidemark.PreemptionGuard(grace=5.0) as guard:  # which the close then waits for the evaluator
+            run = Run(tmp_path / "store", save_interval_steps=1, preemption=guard)
+            run.trainer.evaluator("slow", when_lagging="block", max_pending=1)(lambda snapshot: goes_on.wait(60) and {})
+            run.before = lambda step: timer.start() if step == 0 else None
+            begin = time.monotonic()
+            report = run.trainer.run(100)
+            assert time.monotonic() - begin < 30  # the evaluator takes a minute
     finally:
         goes_on.set()
-    assert time.monotonic() - begin < 30  # it would be a minute
     assert report.preempted.committed and 1 <= report.preempted.step < 99
     assert states(tmp_path / "store") == dict.fromkeys(range(report.preempted.step + 1), "committed")

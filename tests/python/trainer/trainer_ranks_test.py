@@ -23,8 +23,8 @@ class Rank:
         self.rank, self.trained, self.divergences = rank, [], []
         self.factor = lambda step: 1.01
         ranks = tidemark.Ranks(rank, 2, gather.of(rank), vote_timeout=DEADLINE, replicated=("weights",))
-        self.trainer = tidemark.AsyncTrainer(store, self.state, self.train, ranks=ranks, preemption=False,
-                                             on_divergence=self.divergences.append, **options)
+        self.trainer = tidemark.AsyncTrainer(store, self.state, self.train, ranks=ranks, on_divergence=self.divergences.append,
+                                             **{"preemption": False, **options})
 
     def train(self, step):
         self.weights *= self.factor(step)
@@ -75,8 +75,8 @@ def test_ranks_save_and_resume_together(tmp_path):
 @pytest.mark.parametrize("steps", [STEPS, 1])
 def test_a_rank_that_is_told_to_end_ends_all(tmp_path, steps):
     """Rank 1 has a minute left from the beginning, also where the first step is the last one."""
-    job = Job(tmp_path / "store", lambda rank: {"grace": 60.0, "end": time.time() + (60.0 if rank else 1e9)},
-              save_interval_steps=5)
+    job = Job(tmp_path / "store", lambda rank: {"preemption": tidemark.PreemptionGuard(
+        signals=(), grace=60.0, end=time.time() + (60.0 if rank else 1e9))}, save_interval_steps=5)
     reports = all_ok(job.run(steps))
     assert [rank.trained for rank in job.ranks] == [[0]] * 2
     for report in reports:

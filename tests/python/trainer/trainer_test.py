@@ -156,16 +156,16 @@ def test_a_run_that_always_diverges_ends(tmp_path):
 def watched_saves(skipped, when_skipped):
     """A `setup` that notes the steps whose save was skipped, and calls `when_skipped(step)` of each."""
     def setup(checkpointer):
-        save = checkpointer.save
+        save = checkpointer._save_unless
 
-        def watched(step, *arguments, **options):
-            handle = save(step, *arguments, **options)
-            if handle.skipped:
+        def watched(is_cancelled, step, *arguments, **options):
+            handle = save(is_cancelled, step, *arguments, **options)
+            if handle and handle.skipped:
                 skipped.append(step)
                 when_skipped(step)
             return handle
 
-        checkpointer.save = watched
+        checkpointer._save_unless = watched
 
     return setup
 

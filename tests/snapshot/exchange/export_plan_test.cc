@@ -8,7 +8,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-StoredEntry Tensor(std::string name, Dtype dtype = Dtype::kFloat32, int64_t elements = 4) {
+StoredEntry StoredTensor(std::string name, Dtype dtype = Dtype::kFloat32, int64_t elements = 4) {
   StoredEntry entry;
   entry.spec = {.name = std::move(name), .dtype = dtype, .shape = {elements}};
   entry.bytes = static_cast<uint64_t>(elements) * GetDtypeInfo(dtype).element_bytes;
@@ -16,7 +16,7 @@ StoredEntry Tensor(std::string name, Dtype dtype = Dtype::kFloat32, int64_t elem
 }
 
 StoredEntry Tied(std::string name, std::string to) {
-  StoredEntry entry = Tensor(std::move(name));
+  StoredEntry entry = StoredTensor(std::move(name));
   entry.tied_to = std::move(to);
   return entry;
 }
@@ -39,7 +39,7 @@ std::vector<std::string> Names(const std::vector<ExportItem>& items) {
   return names;
 }
 
-const std::vector<StoredEntry> kModel = {Tensor("model.a"), Tensor("model.b"), Tensor("optimizer.a")};
+const std::vector<StoredEntry> kModel = {StoredTensor("model.a"), StoredTensor("model.b"), StoredTensor("optimizer.a")};
 
 TEST(PlanExport, TakesEverythingThatIsWanted) {
   EXPECT_THAT(Names(Plan(kModel).tensors), ElementsAre("model.a", "model.b", "optimizer.a"));
@@ -67,7 +67,7 @@ TEST(PlanExport, RenamesAsARestoreDoes) {
 
 TEST(PlanExport, ConvertsFloatingTensorsAlone) {
   const ExportPlan plan =
-      Plan({Tensor("f", Dtype::kFloat64), Tensor("i", Dtype::kInt64), Tensor("c", Dtype::kComplex64)},
+      Plan({StoredTensor("f", Dtype::kFloat64), StoredTensor("i", Dtype::kInt64), StoredTensor("c", Dtype::kComplex64)},
            {.dtype = Dtype::kBfloat16});
   ASSERT_EQ(plan.tensors.size(), 3u);
   EXPECT_EQ(plan.tensor_bytes, 8u + 32 + 32);
@@ -77,7 +77,7 @@ TEST(PlanExport, ConvertsFloatingTensorsAlone) {
 }
 
 TEST(PlanExport, KeepsTheFirstOfTiedTensorsThatIsExported) {
-  const std::vector<StoredEntry> entries = {Tensor("a"), Tied("b", "a"), Tied("c", "a"), Tied("d", "b")};
+  const std::vector<StoredEntry> entries = {StoredTensor("a"), Tied("b", "a"), Tied("c", "a"), Tied("d", "b")};
   const ExportPlan all = Plan(entries);
   EXPECT_EQ(all.tensor_bytes, 16u);
   EXPECT_EQ(all.tensors[0].tied_to, "");
@@ -93,15 +93,15 @@ TEST(PlanExport, KeepsTheFirstOfTiedTensorsThatIsExported) {
 }
 
 TEST(PlanExport, PutsTheWidestNumbersOfAFileFirst) {
-  EXPECT_THAT(Names(Plan({Tensor("u8", Dtype::kUint8, 3), Tensor("f2", Dtype::kFloat16), Tensor("f8", Dtype::kFloat64),
-                          Tensor("f4"), Tensor("g8", Dtype::kInt64)})
+  EXPECT_THAT(Names(Plan({StoredTensor("u8", Dtype::kUint8, 3), StoredTensor("f2", Dtype::kFloat16),
+                          StoredTensor("f8", Dtype::kFloat64), StoredTensor("f4"), StoredTensor("g8", Dtype::kInt64)})
                         .tensors),
               ElementsAre("f8", "g8", "f4", "f2", "u8"));
 }
 
 TEST(PlanExport, FillsFilesUpToTheirSize) {
-  const std::vector<StoredEntry> entries = {Tensor("a"), Tensor("b"), Tied("t", "a"),
-                                            Tensor("large", Dtype::kFloat32, 40), Tensor("c")};
+  const std::vector<StoredEntry> entries = {StoredTensor("a"), StoredTensor("b"), Tied("t", "a"),
+                                            StoredTensor("large", Dtype::kFloat32, 40), StoredTensor("c")};
   const ExportPlan plan = Plan(entries, {.shard_bytes = 32});
   EXPECT_EQ(plan.files, 3u);
   std::map<std::string, size_t> files;
@@ -113,22 +113,22 @@ TEST(PlanExport, FillsFilesUpToTheirSize) {
 
 TEST(PlanExport, RefusesMoreFilesThanCanBeOpen) {
   std::vector<StoredEntry> entries;
-  for (size_t i = 0; i <= kExportFilesMax; ++i) entries.push_back(Tensor(std::to_string(i)));
+  for (size_t i = 0; i <= kExportFilesMax; ++i) entries.push_back(StoredTensor(std::to_string(i)));
   EXPECT_EQ(Refusal(entries, {.shard_bytes = 1}), "1 bytes a file make 513 files, more than 512");
 }
 
 TEST(PlanExport, RefusesWhatRanksHoldInParts) {
-  StoredEntry part = Tensor("w");
+  StoredEntry part = StoredTensor("w");
   part.spec.box_offset = {0};
   part.spec.box_extent = {2};
-  const std::string refusal = Refusal({Tensor("a"), part});
+  const std::string refusal = Refusal({StoredTensor("a"), part});
   EXPECT_THAT(refusal, HasSubstr("'w' is stored in parts"));
-  EXPECT_THAT(Names(Plan({Tensor("a"), part}, {.exclude = {"w"}}).tensors), ElementsAre("a"));
-  EXPECT_THAT(Refusal({Tensor("a"), Tensor("a")}), HasSubstr("'a' is stored in parts"));
+  EXPECT_THAT(Names(Plan({StoredTensor("a"), part}, {.exclude = {"w"}}).tensors), ElementsAre("a"));
+  EXPECT_THAT(Refusal({StoredTensor("a"), StoredTensor("a")}), HasSubstr("'a' is stored in parts"));
 }
 
 TEST(PlanExport, TakesOnceWhatEveryRankHas) {
-  StoredEntry entry = Tensor("a");
+  StoredEntry entry = StoredTensor("a");
   entry.digest = "d";
   EXPECT_THAT(Names(Plan({entry, entry}).tensors), ElementsAre("a"));
   StoredEntry other = entry;
@@ -137,25 +137,25 @@ TEST(PlanExport, TakesOnceWhatEveryRankHas) {
 }
 
 TEST(PlanExport, RefusesDtypesThatTheFormatDoesNotHave) {
-  EXPECT_EQ(Refusal({Tensor("w", Dtype::kBfloat16)}, {.format = ExportFormat::kNpz}),
+  EXPECT_EQ(Refusal({StoredTensor("w", Dtype::kBfloat16)}, {.format = ExportFormat::kNpz}),
             "numpy has no dtype for 'w' of bfloat16; dtype float32 converts it");
-  EXPECT_EQ(Refusal({Tensor("w", Dtype::kComplex128)}),
+  EXPECT_EQ(Refusal({StoredTensor("w", Dtype::kComplex128)}),
             "safetensors has no dtype for 'w' of complex128; exclude it, or export it as raw");
-  EXPECT_EQ(
-      Plan({Tensor("w", Dtype::kBfloat16)}, {.format = ExportFormat::kNpz, .dtype = Dtype::kFloat32}).tensors.size(),
-      1u);
-  EXPECT_EQ(Plan({Tensor("w", Dtype::kInt3)}, {.format = ExportFormat::kRaw}).tensors.size(), 1u);
+  EXPECT_EQ(Plan({StoredTensor("w", Dtype::kBfloat16)}, {.format = ExportFormat::kNpz, .dtype = Dtype::kFloat32})
+                .tensors.size(),
+            1u);
+  EXPECT_EQ(Plan({StoredTensor("w", Dtype::kInt3)}, {.format = ExportFormat::kRaw}).tensors.size(), 1u);
 }
 
 TEST(PlanExport, PutsWhatIsNoTensorIntoMetadataWhereTheFormatHasOnlyTensors) {
   StoredEntry text;
   text.spec = {.name = "text", .kind = EntryKind::kString, .shape = {kMetadataValueBytesMax}};
   text.bytes = kMetadataValueBytesMax;
-  EXPECT_THAT(Names(Plan({Tensor("a"), text}).values), ElementsAre("text"));
-  EXPECT_THAT(Names(Plan({Tensor("a"), text}, {.format = ExportFormat::kNpz}).tensors), ElementsAre("a", "text"));
+  EXPECT_THAT(Names(Plan({StoredTensor("a"), text}).values), ElementsAre("text"));
+  EXPECT_THAT(Names(Plan({StoredTensor("a"), text}, {.format = ExportFormat::kNpz}).tensors), ElementsAre("a", "text"));
   text.spec.shape[0] += 1;
   text.bytes += 1;
-  EXPECT_THAT(Refusal({Tensor("a"), text}), HasSubstr("'text' has 1048577 bytes, more than the 1048576"));
+  EXPECT_THAT(Refusal({StoredTensor("a"), text}), HasSubstr("'text' has 1048577 bytes, more than the 1048576"));
 }
 
 TEST(SafeFileName, LeadsNowhereElse) {
