@@ -103,11 +103,12 @@ def test_a_checkpointer_that_a_guard_has_closed_is_refused(tmp_path):
             guard.save_and_close(checkpointer, 2, STATE)
         # The guard itself has nothing to close: it tells of the signal and of the time, and of what ranks have agreed on.
         guard.uninstall()
-        assert public(tidemark.PreemptionGuard) == {"__enter__", "agree_on", "has_agreed", "preempted", "preempted_on_any_rank",
-                                                    "save_and_close", "seconds_left", "uninstall"}
+        assert public(tidemark.PreemptionGuard) == {"__enter__", "agree_on", "has_agreed", "note", "preempted",
+                                                    "preempted_on_any_rank", "save_and_close", "seconds_left", "uninstall"}
         with pytest.raises(errors.FailedPreconditionError, match="would note no signal"), guard:
             pass
         guard.uninstall()
+        guard.note()
         assert not guard.has_agreed and guard.preempted and guard.preempted_on_any_rank(checkpointer)
         assert guard.seconds_left() <= 60
         for name, call in handle_calls.CHECKPOINTER.items():

@@ -202,8 +202,8 @@ def test_an_opening_leaves_the_store_free(tmp_path):
 @pytest.fixture
 def keyboard():
     """press(function, *arguments): calls it, and presses Ctrl-C once the main thread is in the package and waits for something
-    without the interpreter's lock; with `inside`, in the package's function of that name or in what that calls; with `at`, in a
-    native call of that function itself. Calls `then` after. Returns "interrupted", or what the call returned before that."""
+    without the interpreter's lock; with `inside`, in the package's function of that name or in what that calls. Returns
+    "interrupted", or what the call returned before that."""
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets its background jobs ignore Ctrl-C
     main = threading.get_ident()
     # So a thread has the lock only if another one has given it up. From before the test starts its threads on: one that waits
@@ -211,22 +211,18 @@ def keyboard():
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1000)
 
-    def press(function, *arguments, inside=None, at=None, then=lambda: None):
+    def press(function, *arguments, inside=None):
         ended, began = threading.Event(), threading.Event()
 
         def watch():
             began.set()
             while not ended.is_set():
                 frame = sys._current_frames()[main]
-                if at not in (None, frame.f_code.co_name):
-                    time.sleep(0)
-                    continue
                 while frame is not None and not (frame.f_code.co_filename.startswith(PACKAGE)
                                                  and inside in (None, frame.f_code.co_name)):
                     frame = frame.f_back
                 if frame is not None:
                     os.kill(os.getpid(), signal.SIGINT)
-                    then()
                     return
                 time.sleep(0)
 
@@ -278,22 +274,6 @@ def test_ctrl_c_in_the_last_wait_of_a_trainer_gives_the_evaluations_up(tmp_path,
             assert committed(again) == {0}
     finally:
         gate.set()
-
-
-def test_ctrl_c_in_a_save_that_waits_for_an_evaluator_comes_out_when_it_returns(tmp_path, keyboard):
-    gate, begun = threading.Event(), threading.Event()
-    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
-        @checkpointer.evaluator("e", when_lagging="block")
-        def hang(snapshot):
-            begun.set()
-            assert gate.wait(600)
-
-        checkpointer.save(1, {"w": np.ones(10)})
-        assert begun.wait(60)
-        assert keyboard(checkpointer.save, 2, {"w": np.ones(10)}, at="save", then=gate.set) == "interrupted"
-        checkpointer.wait_until_committed()
-        assert committed(checkpointer) == {1, 2}
-        checkpointer.save(3, {"w": np.ones(10)}).committed.result(60)
 
 
 def test_ctrl_c_while_a_large_step_is_read_comes_out_when_the_call_returns(tmp_path, keyboard):
