@@ -132,9 +132,15 @@ def path(value: Any, name: str) -> str:
         found = os.fspath(value)
     except TypeError:
         found = None
+    if found == "":  # which would be the current directory
+        raise InvalidArgumentError(f"{name} is empty: it must be the path of a file or folder")
     if isinstance(found, str):
         return found
     raise wrong(value, name, "a str or an os.PathLike of a str")
+
+
+def path_or_empty(value: Any, name: str) -> str:
+    return "" if isinstance(value, str) and not value else path(value, name)
 
 
 def elements(value: Any, name: str, of: str) -> list[Any]:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from .. import _native
-from .._arguments import Kind, flag, integer, integers, json_text, number, size, text, text_or_none, typed
+from .._arguments import Kind, flag, integer, integers, json_text, number, path_or_empty, size, text, text_or_none, typed
 from .._arguments import metrics as checked
 from .._arguments import path as path_of
 from .._choices import Compression, Staging, WhenFull
@@ -37,7 +37,7 @@ from .statistics import Statistics, statistics
 _OPTIONS: dict[str, Kind] = {
     "create": flag, "save_interval_steps": integer, "save_on_steps": integers, "save_interval_seconds": number,
     "staging_bytes_max": size, "when_full": text, "staging": text, "compression": text, "reuse": flag, "save_timeout": number,
-    "close_timeout": number, "metrics_file": path_of}
+    "close_timeout": number, "metrics_file": path_or_empty}
 
 
 class Checkpointer(Restores, StepRecords, SnapshotConsumers):

@@ -34,7 +34,7 @@ from .arrays import refuse_jax
 # Begins every stored text that is such JSON. A string of the user that begins with it is stored as JSON too.
 MARK = "tidemark.value.1\n"
 # sys.int_info.str_digits_check_threshold is 640 digits, of more than 3 bits each.
-_DECIMAL_BITS_MAX = 1920
+DECIMAL_BITS_MAX = 1920
 
 Encode = Callable[[Any], Any]
 Decode = Callable[[Any], Any]
@@ -103,13 +103,17 @@ def unsupported(path: str, value: object) -> UnsupportedTypeError:
         f"that trusts the checkpoint can read: tidemark.Pickled(object)")
 
 
+def _under(path: str, key: object) -> str:
+    return f"{path}.{hex(key) if type(key) is int and key.bit_length() > DECIMAL_BITS_MAX else key}"
+
+
 def encode(value: object, path: str, array: Callable[[object, str], bool]) -> Any:
     """The value as what json.dumps takes. `array(value, path)` tells whether it has taken the value as an entry."""
     if value is None or value is True or value is False:
         return value
     if type(value) is int:
         # Python converts no integer of more than 4,300 digits to decimal text, and none of 640 by its strictest setting.
-        return value if value.bit_length() <= _DECIMAL_BITS_MAX else {"$int": hex(value)}
+        return value if value.bit_length() <= DECIMAL_BITS_MAX else {"$int": hex(value)}
     if type(value) is str:
         # Two halves of a pair side by side would come back from JSON as one character.
         return value if is_text(value) else {"$str": base64.b64encode(value.encode("utf-8", "surrogatepass")).decode()}
@@ -139,13 +143,13 @@ def encode(value: object, path: str, array: Callable[[object, str], bool]) -> An
             type(key) is str and not key.startswith("$") and is_text(key) for key in value)
         if plain:
             return {key: encode(item, f"{path}.{key}", array) for key, item in value.items()}  # type: ignore[attr-defined]
-        return {f"${type(value).__name__}": [[encode(key, path, array), encode(item, f"{path}.{key}", array)]
+        return {f"${type(value).__name__}": [[encode(key, path, array), encode(item, _under(path, key), array)]
                                              for key, item in value.items()]}  # type: ignore[attr-defined]
     if type(value) is collections.defaultdict:
         factory = value.default_factory
         if factory is None or factory in _FACTORIES.values():
             return {"$defaultdict": [None if factory is None else factory.__name__,
-                                     [[encode(key, path, array), encode(item, f"{path}.{key}", array)]
+                                     [[encode(key, path, array), encode(item, _under(path, key), array)]
                                       for key, item in value.items()]]}
     scalar: Any = value
     if type(value).__module__ in ("numpy", "ml_dtypes") and hasattr(value, "dtype") and scalar.shape == ():

@@ -235,9 +235,9 @@ class Tree:
             found = self.arrays.append_run(items, position, prefix, self._ndarray, arrays.dtype_names, self._writable,
                                            self.owners)
         if keys is not None and keys != list(items):
-            where = f"'{prefix[:-1]}'" if prefix else "the state"
-            raise InvalidArgumentError(f"{where} is a dict whose keys were changed while it was read. Change no state until save "
-                                       f"returns, neither on another thread nor in state_dict() or get_extra_state()")
+            raise InvalidArgumentError(f"{_shown(prefix[:-1])} is a dict whose keys were changed while it was read. Change no "
+                                       f"state until save returns, neither on another thread nor in state_dict() or "
+                                       f"get_extra_state()")
 
     def _walk_children(self, value: Any, path: str, put: _Set) -> None:
         prefix = f"{path}." if path else ""
@@ -248,10 +248,12 @@ class Tree:
             for key, item in self._add_plain_arrays(value, prefix) if plain else value.items():
                 if type(key) not in (str, int):
                     raise codec.unsupported(f"{prefix}{key} (the key)", key)
+                if type(key) is int and key.bit_length() > codec.DECIMAL_BITS_MAX:
+                    raise UnsupportedTypeError(f"{_shown(path)} has a key that is an int of {key.bit_length()} bits, more than "
+                                               f"the {codec.DECIMAL_BITS_MAX} that the name of an entry can have: use a str")
                 if type(key) is str and not codec.is_text(key):
-                    where = f"'{path}'" if path else "the state"
-                    raise UnsupportedTypeError(f"{where} has the key {key!a}, which has half of a surrogate pair: names of "
-                                               f"entries must be UTF-8")
+                    raise UnsupportedTypeError(f"{_shown(path)} has the key {key!a}, which has half of a surrogate pair: names "
+                                               f"of entries must be UTF-8")
                 self._walk(item, f"{prefix}{key}",
                            lambda new, key=key: set_item(value, key, new, f"{prefix}{key}"))  # type: ignore[misc]
         elif isinstance(value, (list, collections.deque)):
@@ -457,6 +459,10 @@ def naming(tree: Tree) -> Iterator[None]:
         yield
     except InvalidArgumentError as error:
         raise tree.explained(error) from None
+
+
+def _shown(path: str) -> str:
+    return f"'{path}'" if path else "the state"
 
 
 def _entry_of(path: str, name: str, by_name: bool) -> str:

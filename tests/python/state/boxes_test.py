@@ -259,7 +259,7 @@ def test_a_region_that_no_rank_has_saved_cannot_be_restored(store):
     with tidemark.Checkpointer(store) as checkpointer:
         state = _native.TreeState()  # past the package, which would not save it
         state.set_entries(holed.arrays, [])
-        assert checkpointer._native.save(1, state, {}, "{}", False, None).committed.wait(DEADLINE)
+        assert checkpointer._native.save(1, state, {}, "{}", False, None, None).committed.wait(DEADLINE)
         box = tidemark.Box(np.zeros(3), (8,), (4,))
         with pytest.raises(errors.DataLossError, match=r"'w' of step 1 is float64 \[8\], and no rank has saved \[6:7\]"):
             checkpointer.restore({"w": box})

@@ -302,6 +302,18 @@ def test_keys_that_utf_8_does_not_have_are_refused(checkpointer, value):
             checkpointer.save(1, state)
 
 
+@pytest.mark.parametrize("key", [10**5000, -10**5000], ids=["positive", "negative"])
+def test_keys_of_more_digits_than_names_have_are_for_values_alone(checkpointer, key):
+    for state, where in (({key: np.ones(1)}, "the state"), ({"n": {"first": np.ones(1), key: 1}}, "'n'")):
+        with pytest.raises(tidemark.UnsupportedTypeError, match=f"{where} has a key that is an int of 16610 bits, more than"):
+            checkpointer.save(1, state)
+    state = {"n": {"first": 1, key: [2, {key: 3}]}}
+    checkpointer.save(1, state).committed.result(60)
+    restored = {"n": {}}
+    checkpointer.restore(restored)
+    assert restored == state
+
+
 class Described:
     """An object whose state_dict() it was given."""
 
