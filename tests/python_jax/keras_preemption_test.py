@@ -220,7 +220,7 @@ def test_a_guard_of_the_user_stays_after_fit(tmp_path):
     with tidemark.PreemptionGuard(signals=(signal.SIGUSR1,), grace=60) as guard:
         send = Send("on_train_batch_begin", 6, signal.SIGUSR1)
         assert exit_code(fit, tmp_path / "store", send, preemption=guard) == 0
-        assert made[-1][0].preempted.step == 1 and signal.getsignal(signal.SIGUSR1) == guard._note
+        assert made[-1][0].preempted.step == 1 and signal.getsignal(signal.SIGUSR1) == guard._signals.note
         assert exit_code(fit, tmp_path / "store", preemption=guard) == 0  # the process is still to go
         assert not any(made[-1][1].found.values())
 
