@@ -1,13 +1,4 @@
-"""Keras 3: a callback that saves a model while it trains, with the arguments of keras.callbacks.OrbaxCheckpoint.
-
-    checkpoint = tidemark.keras.TidemarkCheckpoint("run/ckpt", restore=True, keep_best=1)
-    model.fit(x, y, validation_data=(u, v), epochs=50, callbacks=[checkpoint])
-    tidemark.keras.load(model, "run/ckpt", "best:val_loss")
-
-A variable with the path "dense/kernel" is the entry "model.dense.kernel"; those of the optimizer begin with
-"optimizer". Metrics are not saved: Keras resets them in every epoch. The tests are of the backends jax, torch and
-tensorflow, and of `load` with numpy, which cannot train. Importing this module imports keras.
-"""
+"""The callback that saves while `fit` runs."""
 
 from __future__ import annotations
 
@@ -18,29 +9,23 @@ from types import FrameType
 from typing import Any
 
 import keras
-import numpy
 from keras.src.callbacks.monitor_callback import MonitorCallback
 
-from ._arguments import flag, integer, path, size, text
-from ._checkpointer.checkpointer import Checkpointer, check_options, refused_by
-from ._checkpointer.closing import close_earlier_training, close_owned, close_owned_after, opened_by_training
-from ._checkpointer.options import KeepBest, Retention
-from ._checkpointer.progress import Progress, progress_function
-from ._checkpointer.step_info import StepInfo
-from ._preemption.guard import PreemptionGuard, PreemptionReport
-from ._state import arrays
-from ._state.rng import rng
-from ._store.progress import bytes_of, reporting
-from ._store.reader import Step, open as open_step
-from ._preemption.training import Run, TrainingGuard, preemption_of
-from .errors import FailedPreconditionError, InvalidArgumentError, MismatchError, UnimplementedError
-
-__all__ = ["TidemarkCheckpoint", "load"]
+from .._arguments import flag, integer, path, size, text
+from .._checkpointer.checkpointer import Checkpointer, check_options, refused_by
+from .._checkpointer.closing import close_earlier_training, close_owned, close_owned_after, opened_by_training
+from .._checkpointer.options import KeepBest, Retention
+from .._checkpointer.progress import Progress, progress_function
+from .._preemption.guard import PreemptionGuard, PreemptionReport
+from .._preemption.training import Run, TrainingGuard, preemption_of
+from .._state.rng import rng
+from .._store.reader import open as open_step
+from ..errors import FailedPreconditionError, InvalidArgumentError
+from ._variables import assign, buffer_of, state_of, stored_names, variables_of
 
 _INSTEAD = refused_by("Keras", when="use save_freq", retention="use max_to_keep and keep_best",
                       ranks="one process trains and saves", staging="a save returns when the state is copied")
 _PART_OF_EPOCH = '{"tidemark.keras": "part of an epoch"}'
-_LAYOUT = "$tidemark.keras"  # the names of the variables in the order of the model, and of their averages
 
 
 class TidemarkCheckpoint(MonitorCallback):
@@ -294,7 +279,7 @@ class TidemarkCheckpoint(MonitorCallback):
 
     def _state(self, next_epoch: int) -> dict[str, Any]:
         # On the backend jax, the property copies the state of the running epoch into the variables.
-        state = _state_of(self.model, self.save_weights_only)
+        state = state_of(self.model, self.save_weights_only)
         if not self.save_weights_only:
             best = None if self.best is None else float(self.best)
             state.update({"training.epoch": next_epoch, "training.best": best, "rng": rng()})
@@ -305,71 +290,21 @@ class TidemarkCheckpoint(MonitorCallback):
         if all(info.state != "committed" for info in checkpointer.steps()):
             return
         with open_step(self.directory) as step:
-            names = _stored_names(step, _variables_of(self.model, self.save_weights_only))
+            names = stored_names(step, variables_of(self.model, self.save_weights_only))
             found = step.info
-        buffers = {name: _buffer_of(variable) for name, variable in names.items()}
+        buffers = {name: buffer_of(variable) for name, variable in names.items()}
         state: dict[str, Any] = dict(buffers)
         if not self.save_weights_only:
             state.update({"training.epoch": 0, "training.best": None, "rng": rng()})
         checkpointer.resume(state, progress=self._progress)
         for name, variable in names.items():
-            _assign(variable, buffers[name])
+            assign(variable, buffers[name])
         if not self.save_weights_only:
             self.model._initial_epoch = self._epoch = state["training.epoch"]
             if found.user_metadata == _PART_OF_EPOCH and self.save_freq == "epoch":  # the whole epoch takes its place
                 self._part_of_epoch, self._offset = found.step, found.step - self._epoch
             if state["training.best"] is not None:
                 self.best = state["training.best"]
-
-
-def load(model: keras.Model, store: str | os.PathLike[str], step: int | str = "latest", *, weights_only: bool = False,
-         ema: bool = False, progress: Progress = False) -> StepInfo:
-    """Fills a built model and its optimizer from a step, beside the training or without it.
-
-    `step` as in `tidemark.open`: "best:val_loss", for example. weights_only: leaves the optimizer as it is.
-    ema: fills the trainable weights with the optimizer's moving averages (`use_ema=True`), and implies weights_only.
-    progress: as for `Checkpointer.restore`, after each variable.
-
-    A checkpoint of another backend fits, too: integers may have another size there. MismatchError: the step does not fit
-    the model, which is as it was. NotFoundError: there is no such step.
-    InvalidArgumentError: the step has no averages.
-    """
-    with open_step(store, step) as opened:
-        averages: dict[str, str] = {}
-        if ema:
-            averages = opened.get_value(_LAYOUT)["averages"] if _LAYOUT in opened.value_keys() else {}
-            if not averages:
-                raise InvalidArgumentError(f"step {opened.info.step} has no moving averages: train with use_ema=True")
-        wanted = _variables_of(model, weights_only or ema)
-        stored_names = set(opened.keys())
-        found = []
-        missing, reshaped, retyped = [], [], []
-        for name, variable in _stored_names(opened, wanted).items():
-            source = averages.get(name, name)
-            if source not in stored_names:
-                missing.append(source)
-                continue
-            stored = opened.get_slice(source)
-            if tuple(stored.get_shape()) != tuple(variable.shape):
-                reshaped.append(source)
-            elif not _is_same_or_integer(stored.get_dtype(), variable.dtype):
-                retyped.append(source)
-            else:
-                found.append((source, variable))
-        arrays = [] if missing or reshaped or retyped else _read(opened, found, progress)
-        retyped += [source for (source, _), array in zip(found, arrays) if array is None]
-        if missing or reshaped or retyped:
-            raise MismatchError(f"step {opened.info.step} does not fit the model: missing {missing}, of another shape "
-                                f"{reshaped}, of another type {retyped}", missing=missing, reshaped=reshaped, retyped=retyped)
-        for (_, variable), array in zip(found, arrays, strict=True):
-            _assign(variable, array)
-        return opened.info
-
-
-def _read(step: Step, found: list[tuple[str, Any]], progress: Progress) -> list[Any]:
-    """The arrays of [(name of the entry, variable)]; None for one that does not fit into the dtype of its variable."""
-    with reporting(step, progress, bytes_of(step, [source for source, _ in found])):
-        return [_of_dtype(step.get_tensor(source), variable.dtype) for source, variable in found]
 
 
 def _running_fit() -> tuple[Run, list[Any]]:
@@ -387,114 +322,3 @@ def _running_fit() -> tuple[Run, list[Any]]:
 
 def _numbers(logs: dict[str, Any] | None) -> dict[str, float]:
     return {name: float(value) for name, value in (logs or {}).items()}
-
-
-# Variables.
-
-
-def _variables_of(model: keras.Model, weights_only: bool) -> dict[str, Any]:
-    """{name of the entry: variable}, in the order of the model."""
-    groups = [("model", [*model.trainable_variables, *model.non_trainable_variables])]
-    if not weights_only:
-        if model.optimizer is not None:
-            if not model.optimizer.built:
-                model.optimizer.build(model.trainable_variables)
-            groups.append(("optimizer", model.optimizer.variables))
-    found: dict[str, Any] = {}
-    for group, variables in groups:
-        for variable in variables:
-            name = f"{group}.{variable.path.replace('/', '.')}"
-            if name in found and found[name] is not variable:
-                raise InvalidArgumentError(f"two variables of the model have the path '{variable.path}': give its layers "
-                                           f"different names")
-            found[name] = variable
-    return found
-
-
-def _averages_of(model: keras.Model, names: dict[str, Any]) -> dict[str, str]:
-    """{name of a weight: name of its moving average}"""
-    optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-    averages = getattr(optimizer, "_model_variables_moving_average", [])
-    by_id = {id(variable): name for name, variable in names.items()}
-    return {by_id[id(weight)]: by_id[id(average)]
-            for weight, average in zip(getattr(optimizer, "_trainable_variables", []), averages) if average is not None}
-
-
-def _state_of(model: keras.Model, weights_only: bool) -> dict[str, Any]:
-    variables = _variables_of(model, weights_only)
-    state: dict[str, Any] = {name: _host(variable, name) for name, variable in variables.items()}
-    state[_LAYOUT] = {"variables": list(variables), "averages": {} if weights_only else _averages_of(model, variables)}
-    return state
-
-
-def _stored_names(step: Step, wanted: dict[str, Any]) -> dict[str, Any]:
-    """`wanted` by the names in the checkpoint. They differ where Keras has numbered the layers of a second model on.
-
-    The weights, and the variables of the optimizer, are then paired by their order: as many of them, and the last parts
-    of the names of weights, must be the same.
-    """
-    stored = set(step.keys())
-    if _LAYOUT not in step.value_keys() or set(wanted) <= stored:
-        return wanted
-    found: dict[str, Any] = {}
-    ordered = step.get_value(_LAYOUT)["variables"]
-    for group in ("model.", "optimizer."):
-        ours = {name: variable for name, variable in wanted.items() if name.startswith(group)}
-        theirs = [name for name in ordered if name.startswith(group)]
-        same = [name.rpartition(".")[2] for name in ours] == [name.rpartition(".")[2] for name in theirs]
-        paired = not set(ours) <= stored and len(ours) == len(theirs) and (same or group == "optimizer.")
-        found.update(zip(theirs, ours.values()) if paired else ours)
-    return found
-
-
-def _host(variable: Any, name: str) -> Any:
-    backend = keras.backend.backend()
-    if backend == "jax":
-        from .jax import host_array
-
-        return host_array(variable.value, name)
-    if backend == "tensorflow":
-        return numpy.asarray(variable.value.numpy())  # a scalar without asarray, where there are no dimensions
-    if backend == "torch":
-        return variable.value.detach()
-    if backend == "numpy":
-        return variable.value
-    raise UnimplementedError(f"Keras runs with the backend {backend}, whose variables cannot be stored")
-
-
-def _is_same_or_integer(stored: str, wanted: str) -> bool:
-    """The generators of Keras' layers are integers of another size on the backend torch."""
-    if stored == arrays.numpy_dtype(wanted).name:
-        return True
-    return all(numpy.issubdtype(arrays.numpy_dtype(name), numpy.integer) for name in (stored, wanted))
-
-
-def _of_dtype(array: Any, dtype: str) -> Any:
-    """The array with elements of the dtype; None if an element does not fit into it."""
-    wanted = arrays.numpy_dtype(dtype)
-    if array.dtype == wanted:
-        return array
-    converted = array.astype(wanted)
-    return converted if numpy.array_equal(converted, array) else None
-
-
-def _buffer_of(variable: Any) -> Any:
-    """Memory for a new value of the variable."""
-    return numpy.empty(tuple(variable.shape), dtype=arrays.numpy_dtype(variable.dtype))
-
-
-def _assign(variable: Any, array: Any) -> None:
-    backend = keras.backend.backend()
-    if backend == "jax":
-        from .jax import made
-
-        array = made(array, variable.value)
-    elif backend == "torch":
-        import torch
-
-        dtype = arrays.torch_dtype(str(variable.dtype))
-        if array.size:  # by way of bytes: PyTorch takes no bfloat16 of NumPy, and NumPy no view of a scalar as bytes
-            array = torch.from_numpy(array.reshape(-1).view(numpy.uint8)).view(dtype).reshape(array.shape)
-        else:
-            array = torch.empty(array.shape, dtype=dtype)
-    variable.assign(array)
