@@ -103,7 +103,7 @@ def test_a_fit_goes_on_after_a_signal_at_any_moment(tmp_path):
         if callback.preempted is not None:
             assert callback.preempted.step == last
         if last < EPOCHS - 1 or trained < BATCHES:
-            goes_on(tmp_path / f"store{moment}", losses.found, last + (trained == BATCHES))
+            goes_on(tmp_path / f"store{moment}", losses.found, max(0, last + (trained == BATCHES)))
 
     terminated_at_drawn_moments(train, after, 4, keras)
 
