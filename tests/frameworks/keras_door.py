@@ -33,7 +33,7 @@ class Ours:
                 self._current_epoch = epoch + 1
 
             _current_epoch = 0
-            _last_batch_seen = property(lambda self: self._last_batch)
+            _last_batch_seen = property(lambda self: self._fit.last_batch)
 
         load_weights = keras.Model.load_weights
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
 import warnings
-from types import FrameType
 from typing import Any
 
 import keras
@@ -13,14 +11,15 @@ from keras.src.callbacks.monitor_callback import MonitorCallback
 
 from .._arguments import flag, integer, path, size, text
 from .._checkpointer.checkpointer import Checkpointer, check_options, refused_by
-from .._checkpointer.closing import close_earlier_training, close_owned, close_owned_after, opened_by_training
+from .._checkpointer.closing import close_earlier_training
 from .._checkpointer.options import KeepBest, Retention
 from .._checkpointer.progress import Progress, progress_function
 from .._preemption.guard import PreemptionGuard, PreemptionReport
 from .._preemption.training import Run, TrainingGuard, preemption_of
 from .._state.rng import rng
 from .._store.reader import open as open_step
-from ..errors import FailedPreconditionError, InvalidArgumentError
+from ..errors import InvalidArgumentError
+from ._fit import Fit, not_running, running_fit
 from ._variables import assign, buffer_of, state_of, stored_names, variables_of
 
 _INSTEAD = refused_by("Keras", when="use save_freq", retention="use max_to_keep and keep_best",
@@ -87,115 +86,80 @@ class TidemarkCheckpoint(MonitorCallback):
         self._progress: Progress = bool(verbose) if progress is None else progress
         self.keep_best = keep_best
         self._preemption = preemption
-        self._guard: TrainingGuard | None = None  # of the `fit` that goes on
-        self._preempted: PreemptionReport | None = None
-        self._saved: tuple[int, int] | None = None  # the step of the last save, and the epoch that follows it
-        self._part_of_epoch: int | None = None  # the step that was restored, if it is from the middle of an epoch
         self._options = options
-        self._checkpointer: Checkpointer | None = None
-        self._epoch = 0
-        self._batches_since_save = 0
-        self._last_batch: int | None = None
-        self._batches = 0  # since the model was made
-        self._has_trained = False
-        self._has_warned = False  # of a metric that keep_best needs, in this fit
-        self._offset: int | None = None  # from the number of an epoch or batch to that of its step
+        self._fit: Fit | None = None  # that goes on, or was the last
 
     # Called by Keras.
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        if self._guard is not None:
-            self._guard.end()
-        self._guard, self._preempted = None, None
-        run = None
+        close_earlier_training(self.directory)
+        if self._fit is not None:
+            self._fit.end_guard()
+        self._fit = None
+        run: Run | None = None
         if self._preemption:
-            run, callbacks = _running_fit()
+            run, callbacks = running_fit()
             if sum(isinstance(one, TidemarkCheckpoint) and bool(one._preemption) for one in callbacks) > 1:
                 raise InvalidArgumentError("two callbacks of this `fit` have preemption, and the first that saves after a signal "
                                            "ends it: give preemption to one of them")
-        close_earlier_training(self.directory)
         best = []
         if self.save_best_only or self.keep_best:
             self._set_monitor_op()
         if self.keep_best:
             best = [KeepBest(self.monitor, "lowest" if self.monitor_op is keras.ops.less else "highest", self.keep_best)]
-        self._checkpointer = Checkpointer(
-            self.directory, retention=Retention(max_to_keep=self.max_to_keep or 0, keep_best=best), **self._options)
-        opened_by_training(self._checkpointer)
-        self._epoch = self.model._initial_epoch or 0
-        self._has_trained = False
-        self._last_batch = None
-        self._batches_since_save = 0
-        self._offset = None
-        self._saved = self._part_of_epoch = None
-        self._has_warned = False
+        retention = Retention(max_to_keep=self.max_to_keep or 0, keep_best=best)
+        self._fit = Fit(TrainingGuard(self._preemption, run) if self._preemption else None)
         try:
-            if self._preemption:
-                self._guard = TrainingGuard(self._preemption, run)
+            self._fit.open(Checkpointer(self.directory, retention=retention, **self._options))
             if self.restore:
-                self._restore()
+                self._restore(self._fit)
         except BaseException:
             self.close()
             raise
         optimizer = self.model.optimizer
-        self._batches = int(optimizer.iterations) if optimizer is not None else 0
+        self._fit.batches = int(optimizer.iterations) if optimizer is not None else 0
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        self._epoch = epoch
-        if self._is_preempted():
-            if self._has_trained:
+        fit = self._running()
+        fit.epoch = epoch
+        if fit.is_preempted:
+            if fit.has_trained:
                 self._end(epoch - 1, epoch, None)
-            self._exit()
+            fit.end(0.0)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        self._has_trained = True
+        fit = self._running()
+        fit.has_trained = True
         if self.save_freq != "epoch":
-            self._count(batch, logs)
+            fit.count(batch)
+            if fit.batches_since_save >= int(self.save_freq):
+                fit.batches_since_save = 0
+                self._save(fit.batches, fit.epoch, logs, f"batch {batch}")
         # At the end of an epoch, the next one is to follow.
-        if self._is_preempted() and batch + 1 != self.params.get("steps"):
-            self._end(self._epoch, self._epoch, logs)
-
-    def _count(self, batch: int, logs: dict[str, Any] | None) -> None:
-        new_epoch = self._last_batch is None or batch <= self._last_batch
-        batches = batch + 1 if new_epoch else batch - (self._last_batch or 0)
-        self._last_batch = batch
-        self._batches += batches
-        self._batches_since_save += batches
-        if self._batches_since_save >= int(self.save_freq):
-            self._batches_since_save = 0
-            self._save(self._batches, self._epoch, logs, f"batch {batch}")
+        if fit.is_preempted and batch + 1 != self.params.get("steps"):
+            self._end(fit.epoch, fit.epoch, logs)
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         if self.save_freq == "epoch":
             self._save(epoch, epoch + 1, logs, f"epoch {epoch}")
-        if self._is_preempted():
+        if self._running().is_preempted:
             self._end(epoch, epoch + 1, logs)
 
     def on_test_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        if self._is_preempted():
-            self._end(self._epoch, self._epoch + 1, None)
+        fit = self._fit  # None: this is of `evaluate`
+        if fit is not None and fit.is_preempted:
+            self._end(fit.epoch, fit.epoch + 1, None)
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
-        guard, exits = self._guard, False
-        try:
-            if guard is not None and self._checkpointer is not None:
-                close_owned(self, *guard.wait(self._checkpointer, None))
-            close_owned(self, None)  # without a guard
-            exits = True
-        except BaseException as error:
-            close_owned_after(error, self)
-            raise
-        finally:
-            self._end_guard(exits)
-        if guard is not None and guard.preempted:
-            raise SystemExit(0)
+        if self._fit is not None:
+            self._fit.end(None)
 
     # For the user.
 
     def wait_until_finished(self) -> None:
         """Blocks until every save so far survives power loss. Raises the first failure."""
-        if self._checkpointer is not None:
-            self._checkpointer.wait_until_committed()
+        if self._fit is not None:
+            self._fit.wait_until_committed()
 
     def close(self) -> None:
         """Waits for the saves and releases the store. Raises the first failure that was not seen yet.
@@ -203,51 +167,30 @@ class TidemarkCheckpoint(MonitorCallback):
         `fit` calls it at its end. After an exception in `fit` the store stays open until this is called, until the next
         `fit` with the store, or until the process ends.
         """
-        try:
-            close_owned(self, None)
-        finally:
-            self._end_guard()
+        if self._fit is not None:
+            self._fit.close()
 
     @property
     def preempted(self) -> PreemptionReport | None:
         """What the last save did, if a signal has ended the latest `fit`. None: no signal has, or nothing was to be saved."""
-        return self._preempted
+        return None if self._fit is None else self._fit.report
 
-    def _is_preempted(self) -> bool:
-        return self._guard is not None and self._checkpointer is not None and self._guard.preempted
+    def _running(self) -> Fit:
+        if self._fit is None:
+            raise not_running()
+        return self._fit
 
     def _end(self, epoch: int, next_epoch: int, logs: dict[str, Any] | None) -> None:
-        """Saves and ends `fit`. The numbers of steps are those of `_save`, which follows the epoch, or are of batches."""
-        assert self._guard is not None
-        step = self._step_of(epoch if self.save_freq == "epoch" else self._batches)
-        self._preempted = self._guard.save_and_close(
-            self._opened(), step, self._state(next_epoch), metrics=_numbers(logs), overwrite=(step, next_epoch) != self._saved,
-            user_metadata=_PART_OF_EPOCH if next_epoch == epoch and self.save_freq == "epoch" else "{}")
-        self._exit()
-
-    def _exit(self) -> None:
-        exits = False
-        try:
-            if self._checkpointer is not None and self._guard is not None:
-                close_owned(self, *self._guard.wait(self._checkpointer, 0.0))
-            exits = True
-        finally:
-            self._end_guard(exits)
-        raise SystemExit(TrainingGuard.exit_code(self._preempted))
-
-    def _end_guard(self, exits: bool = False) -> None:
-        guard, self._guard = self._guard, None
-        if guard is not None:
-            guard.end(exits)
-
-    def _opened(self) -> Checkpointer:
-        if self._checkpointer is None:
-            raise FailedPreconditionError("the callback saves only while `fit` runs")
-        return self._checkpointer
+        """For a signal: saves, and ends `fit`. The numbers of steps are those of `_save`."""
+        fit, by_epochs = self._running(), self.save_freq == "epoch"
+        step = fit.step_of(epoch if by_epochs else fit.batches)
+        fit.save_last(step, next_epoch, self._state(next_epoch), _numbers(logs),
+                      _PART_OF_EPOCH if next_epoch == epoch and by_epochs else "{}")
+        fit.end(0.0)
 
     def _save(self, number: int, next_epoch: int, logs: dict[str, Any] | None, place: str) -> None:
-        checkpointer = self._opened()
-        checkpointer.check_for_errors()
+        fit = self._running()
+        fit.checkpointer.check_for_errors()
         logs = logs or {}
         if self.save_best_only:
             current = logs.get(self.monitor)
@@ -258,24 +201,16 @@ class TidemarkCheckpoint(MonitorCallback):
                 return
             self.best = float(current)
         # An evaluator of the store finds NAME/metric later.
-        if self.keep_best and self.monitor not in logs and "/" not in self.monitor and not self._has_warned:
-            self._has_warned = True
+        if self.keep_best and self.monitor not in logs and "/" not in self.monitor and not fit.has_warned:
+            fit.has_warned = True
             warnings.warn(f"{place} has no {self.monitor}, but {sorted(logs)}: keep_best does not keep its step, nor others "
                           f"without {self.monitor}", stacklevel=2)
-        step = self._step_of(number)
-        save = checkpointer.save(step, self._state(next_epoch), metrics=_numbers(logs), staging="blocking",
-                                 overwrite=step == self._part_of_epoch)
-        self._saved = step, next_epoch
+        step = fit.step_of(number)
+        save = fit.save(step, next_epoch, self._state(next_epoch), _numbers(logs))
         if self.verbose:
             print(f"\n{place}: saving step {step} to {self.directory}")
         if not self.save_on_background:
             save.committed.result()
-
-    def _step_of(self, number: int) -> int:
-        if self._offset is None:
-            latest = max((info.step for info in self._opened().steps()), default=-1)
-            self._offset = 0 if number > latest else latest + 1 - number
-        return number + self._offset
 
     def _state(self, next_epoch: int) -> dict[str, Any]:
         # On the backend jax, the property copies the state of the running epoch into the variables.
@@ -285,9 +220,8 @@ class TidemarkCheckpoint(MonitorCallback):
             state.update({"training.epoch": next_epoch, "training.best": best, "rng": rng()})
         return state
 
-    def _restore(self) -> None:
-        checkpointer = self._opened()
-        if all(info.state != "committed" for info in checkpointer.steps()):
+    def _restore(self, fit: Fit) -> None:
+        if all(info.state != "committed" for info in fit.checkpointer.steps()):
             return
         with open_step(self.directory) as step:
             names = stored_names(step, variables_of(self.model, self.save_weights_only))
@@ -296,28 +230,15 @@ class TidemarkCheckpoint(MonitorCallback):
         state: dict[str, Any] = dict(buffers)
         if not self.save_weights_only:
             state.update({"training.epoch": 0, "training.best": None, "rng": rng()})
-        checkpointer.resume(state, progress=self._progress)
+        fit.checkpointer.resume(state, progress=self._progress)
         for name, variable in names.items():
             assign(variable, buffers[name])
         if not self.save_weights_only:
-            self.model._initial_epoch = self._epoch = state["training.epoch"]
-            if found.user_metadata == _PART_OF_EPOCH and self.save_freq == "epoch":  # the whole epoch takes its place
-                self._part_of_epoch, self._offset = found.step, found.step - self._epoch
+            self.model._initial_epoch = fit.epoch = state["training.epoch"]
+            if found.user_metadata == _PART_OF_EPOCH and self.save_freq == "epoch":
+                fit.replaces(found.step)
             if state["training.best"] is not None:
                 self.best = state["training.best"]
-
-
-def _running_fit() -> tuple[Run, list[Any]]:
-    """The call of `fit` that calls the callback, and its callbacks."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        if frame.f_code.co_name == "fit" and str(frame.f_globals.get("__name__")).startswith("keras."):
-            callbacks = frame.f_locals.get("callbacks")
-            if isinstance(callbacks, keras.callbacks.CallbackList):
-                return Run(frame.f_code, "callbacks", callbacks), callbacks.callbacks
-        frame = frame.f_back
-    raise FailedPreconditionError("preemption is only for `fit` of Keras: around a loop of your own, use a "
-                                  "tidemark.PreemptionGuard and its save_and_close")
 
 
 def _numbers(logs: dict[str, Any] | None) -> dict[str, float]:
