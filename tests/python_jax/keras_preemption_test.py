@@ -1,5 +1,6 @@
 """SIGTERM in `fit` becomes one last save, and the next `fit` goes on there."""
 
+import concurrent.futures
 import functools
 import os
 import signal
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import types
 
 import keras
 import keras_test
@@ -20,6 +22,7 @@ from preempted import exit_code, handled, sender, terminated_at_drawn_moments
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 Send = functools.partial(sender, keras.callbacks.Callback)
 EPOCHS, BATCHES = 3, 4
+ROOM_FOR_ONE = 20480  # bytes: enough for one save of the model on every backend, and not for two
 VALIDATED = {"validation_data": keras_test.make_data(), "validation_batch_size": 16}
 
 
@@ -278,6 +281,103 @@ def test_what_cannot_be_resumed_is_refused(tmp_path, options):
 def test_another_preemption_is_refused(tmp_path, value):
     with pytest.raises(tidemark.errors.InvalidArgumentError, match="preemption is .*: it must be a bool or a PreemptionGuard"):
         tidemark.keras.TidemarkCheckpoint(tmp_path / "store", preemption=value)
+
+
+@pytest.fixture
+def slow(monkeypatch):
+    """slow(step, **options): a callback of Keras whose evaluator holds the first snapshot, until the save of the step has
+    returned, or with slow.ends_early=False until the end of the test. SIGTERM comes when that save waits. slow.saves: what saves
+    returned until then."""
+    def make(step, **options):
+        class Slow(keras.callbacks.Callback):
+            def on_epoch_begin(self, epoch, logs=None):
+                if epoch == 0:
+                    made[-1][0]._fit.checkpointer.evaluator("slow", hold, **options)
+                else:
+                    assert began.wait(60)
+
+        def save_unless(checkpointer, is_cancelled, number, *arguments, **options):
+            def asked():
+                if number == step:
+                    os.kill(os.getpid(), signal.SIGTERM)
+                return is_cancelled()
+
+            save = before(checkpointer, asked, number, *arguments, **options)
+            make.saves.append(save)
+            if number == step and make.ends_early:
+                ends.set()
+            return save
+
+        before = tidemark.Checkpointer._save_unless
+        monkeypatch.setattr(tidemark.Checkpointer, "_save_unless", save_unless)
+        return Slow()
+
+    def hold(snapshot):
+        began.set()
+        assert ends.wait(60)
+
+    make.saves, make.ends_early = [], True
+    ends, began = threading.Event(), threading.Event()
+    yield make
+    ends.set()
+
+
+@pytest.mark.parametrize("background", [True, False])
+@pytest.mark.parametrize(("when_lagging", "options", "steps", "epoch"), [
+    ("block", {}, [0, 1], 2), ("block", {"save_freq": 3}, [3, 6], 1), ("skip", {"staging_bytes_max": ROOM_FOR_ONE}, [0, 1], 2)],
+    ids=["evaluator", "batches", "memory"])
+def test_a_signal_ends_a_save_that_waits(tmp_path, slow, when_lagging, options, steps, epoch, background):
+    evaluator = slow(steps[1], when_lagging=when_lagging)
+    with handled() as came:
+        assert exit_code(fit, tmp_path / "store", evaluator, save_on_background=background, **options) == 0
+        assert came == [signal.SIGTERM]
+    assert [save and save.step for save in slow.saves] == [steps[0], None]
+    callback, losses = made[-1]
+    assert (callback.preempted.step, callback.preempted.save, callback.preempted.close) == (steps[1], None, None)
+    assert keras_test.steps(tmp_path / "store") == steps
+    if "save_freq" not in options:
+        assert tidemark.steps(tmp_path / "store")[-1].metrics.keys() == {"loss", "mae", "val_loss", "val_mae"}
+        goes_on(tmp_path / "store", losses.found, epoch)
+
+
+def test_fit_ends_before_an_evaluator_that_a_save_has_waited_for(tmp_path, slow):
+    slow.ends_early = False
+    with tidemark.PreemptionGuard(grace=8) as guard:
+        assert exit_code(fit, tmp_path / "store", slow(1, when_lagging="block"), preemption=guard) == 0
+    report = made[-1][0].preempted
+    assert report.step == 1 and report.committed and "still running: evaluator 'slow' at step 0" in str(report.close)
+    assert [info.step for info in tidemark.steps(tmp_path / "store") if info.state == "committed"] == [0, 1]
+
+
+def test_a_signal_ends_the_wait_for_a_commit(tmp_path, monkeypatch):
+    class Commit(concurrent.futures.Future):
+        def result(self, timeout=None):
+            assert timeout <= 1
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise concurrent.futures.TimeoutError
+
+    def save(checkpointer, *arguments, **options):
+        handle = save_unless(checkpointer, *arguments, **options)
+        handle.committed = Commit()
+        return handle
+
+    save_unless = tidemark.Checkpointer._save_unless
+    monkeypatch.setattr(tidemark.Checkpointer, "_save_unless", save)
+    assert exit_code(fit, tmp_path / "store", save_on_background=False) == 0
+    assert made[-1][0].preempted.committed and keras_test.steps(tmp_path / "store") == [0]
+
+
+@pytest.mark.parametrize("save", [None, types.SimpleNamespace(skipped=True)], ids=["ended", "skipped"])
+def test_the_part_of_an_epoch_is_replaced_after_a_save_that_was_not_made(tmp_path, monkeypatch, save):
+    assert exit_code(fit, tmp_path / "store", Send("on_train_batch_begin", 6)) == 0
+    part = tidemark.steps(tmp_path / "store")[-1]
+    assert part.step == 1 and part.user_metadata != "{}"
+    with monkeypatch.context() as patch:
+        patch.setattr(tidemark.Checkpointer, "_save_unless", lambda *_, **__: save)
+        assert exit_code(fit, tmp_path / "store", Send("on_epoch_end")) == 0
+    whole = tidemark.steps(tmp_path / "store")[-1]
+    assert whole.step == 1 and whole.user_metadata == "{}"
+    goes_on(tmp_path / "store", {2: [0.0]}, 2)
 
 
 PROGRAM = """

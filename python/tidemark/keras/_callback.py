@@ -41,9 +41,10 @@ class TidemarkCheckpoint(MonitorCallback):
 
     preemption: True: SIGTERM ends `fit` with one last save, within 30 seconds; or a PreemptionGuard, for other signals and
     another time. `fit` then raises SystemExit, with the code 0 if the step is committed, else 1. If it ends after a batch, the
-    next `fit` with restore=True begins that epoch anew, with the weights of that batch. If it ends in a validation or after an
-    epoch, the next one begins with the next epoch. The second signal changes nothing. Not together with save_best_only or
-    save_weights_only.
+    next `fit` with restore=True begins that epoch anew, with the weights of that batch, and sees the data of the batches before
+    it twice: Keras keeps its iterator over the data to itself, and lets a callback choose the first epoch, but no batch. If it
+    ends in a validation or after an epoch, the next one begins with the next epoch. The second signal changes nothing. Not
+    together with save_best_only or save_weights_only.
 
     To save averaged weights, load them with `load(..., ema=True)`. A failed save raises from a later call of the
     callback, at the latest at the end of `fit`. InvalidArgumentError: two variables have one path. AlreadyHeldError: another
@@ -207,10 +208,12 @@ class TidemarkCheckpoint(MonitorCallback):
                           f"without {self.monitor}", stacklevel=2)
         step = fit.step_of(number)
         save = fit.save(step, next_epoch, self._state(next_epoch), _numbers(logs))
+        if save is None:
+            return
         if self.verbose:
             print(f"\n{place}: saving step {step} to {self.directory}")
         if not self.save_on_background:
-            save.committed.result()
+            fit.wait_for(save)
 
     def _state(self, next_epoch: int) -> dict[str, Any]:
         # On the backend jax, the property copies the state of the running epoch into the variables.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import sys
 from types import FrameType
 from typing import Any
@@ -14,6 +16,8 @@ from .._checkpointer.futures import SaveHandle
 from .._preemption.guard import PreemptionReport
 from .._preemption.training import Run, TrainingGuard
 from ..errors import FailedPreconditionError
+
+_PAUSE_MAX = 0.5  # seconds: how late a wait for a commit sees a signal
 
 
 class Fit:
@@ -70,10 +74,26 @@ class Fit:
         """The epoch that begins the call is saved as this step, which has a part of it."""
         self._part_of_epoch, self._offset = step, step - self.epoch
 
-    def save(self, step: int, next_epoch: int, state: dict[str, Any], metrics: dict[str, float]) -> SaveHandle:
-        save = self.checkpointer.save(step, state, metrics=metrics, staging="blocking", overwrite=step == self._part_of_epoch)
+    def save(self, step: int, next_epoch: int, state: dict[str, Any], metrics: dict[str, float]) -> SaveHandle | None:
+        """None: nothing was saved. A signal has ended a wait for memory or for an evaluator, or there was no room and `when_full`
+        is "skip"."""
+        options: dict[str, Any] = {"metrics": metrics, "staging": "blocking", "overwrite": step == self._part_of_epoch}
+        if self._guard is None:
+            save = self.checkpointer.save(step, state, **options)
+        else:
+            save = self._guard.save(self.checkpointer, step, state, **options)
+        if save is None or save.skipped:
+            return None
         self._saved = step, next_epoch
         return save
+
+    def wait_for(self, save: SaveHandle) -> None:
+        """Until it is committed. Raises its failure. A signal ends the wait, which `save_last` then goes on with."""
+        while not self.is_preempted and not save.committed.done():
+            with contextlib.suppress(concurrent.futures.TimeoutError):
+                save.committed.result(_PAUSE_MAX)
+        if not self.is_preempted:
+            save.committed.result()
 
     def wait_until_committed(self) -> None:
         """Every save so far, unless the store is closed. Raises the first failure."""
