@@ -112,6 +112,11 @@ def interrupted(call, after, stride=STRIDE):
         tried += 1
 
 
+def drawn(moments, count):
+    """`count` of the moments, or ten times as many with TIDEMARK_ALL_CASES, each once, ascending."""
+    return sorted(random.Random(SEED).sample(range(1, moments + 1), min(moments, count * 10 if ALL_CASES else count)))
+
+
 def interrupted_at_drawn_moments(call, after, count, framework=None):
     """For long calls: `call(n)` and `after(n)` for `count` moments that the seed draws, or ten times as many with
     TIDEMARK_ALL_CASES. What else than a KeyboardInterrupt a framework makes of it is left to `call`."""
@@ -119,7 +124,7 @@ def interrupted_at_drawn_moments(call, after, count, framework=None):
     with Interrupt(None, framework) as whole:
         call(0)
     after(0)
-    for moment in sorted(random.Random(SEED).choices(range(1, whole.passed + 1), k=count * 10 if ALL_CASES else count)):
+    for moment in drawn(whole.passed, count):
         print(f"moment {moment} of {whole.passed}")
         try:
             with Interrupt(moment, framework):

@@ -2,11 +2,10 @@
 
 import contextlib
 import os
-import random
 import signal
 import sys
 
-from interruption import ALL_CASES, SEED, Interrupt
+from interruption import SEED, Interrupt, drawn
 
 
 class Terminate(Interrupt):
@@ -55,7 +54,7 @@ def terminated_at_drawn_moments(train, after, count, framework):
     with Terminate(None, framework) as whole:
         train(0)
     after(0, None)
-    for moment in sorted(random.Random(SEED).choices(range(1, whole.passed + 1), k=count * 10 if ALL_CASES else count)):
+    for moment in drawn(whole.passed, count):
         print(f"moment {moment} of {whole.passed}")
         code = None
         with handled() as came:
