@@ -276,8 +276,9 @@ def test_a_signal_ends_a_save_that_waits_for_an_evaluation(tmp_path, options):
         with tidemark.PreemptionGuard(grace=5.0) as guard:  # which the close then waits for the evaluation
             evaluation = Evaluation(lambda module: goes_on.wait(60) and {}, on_backpressure="block")
             trainer = make(tmp_path, preemption=guard, evaluation=evaluation, **options)
-            save = trainer._save_checkpoint
-            trainer._save_checkpoint = lambda *arguments: (timer.ident or timer.start(), save(*arguments))
+            save, begun = trainer._save_checkpoint, []
+            trainer._save_checkpoint = lambda *arguments: (
+                begun.append(arguments), len(begun) == 2 and timer.start(), save(*arguments))
             begin = time.monotonic()
             assert exit_code(trainer.train) == 0
             assert time.monotonic() - begin < 30  # the evaluation takes a minute

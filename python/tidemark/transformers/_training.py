@@ -63,11 +63,14 @@ class Training:
         if self.preempted is not None:
             return
         step = self._trainer.state.global_step
-        state, metrics = self._state_of_step(trial), metrics_of(self._trainer.state)
-        if self.guard is None:
-            self.checkpointer.save(step, state, metrics=metrics, overwrite=True)
-        elif self.guard.save(self.checkpointer, step, state, metrics=metrics, overwrite=True) is None:
+        options: dict[str, Any] = {"metrics": metrics_of(self._trainer.state), "overwrite": True}
+        state = self._state_of_step(trial)
+        save = (self.checkpointer.save(step, state, **options) if self.guard is None else
+                self.guard.save(self.checkpointer, step, state, **options))
+        if save is None:
             self._end(self._trainer.control)
+            return
+        if save.skipped:
             return
         self._saved_step = step
         if self.evaluator:
