@@ -20,7 +20,7 @@ if [ "${KERAS_BACKEND:-}" = tensorflow ]; then
   tests="the tests of Keras with TensorFlow"
   venv=$venv-tensorflow
   packages="tensorflow-cpu==2.21.0 keras==3.15.1 numpy==2.4.6 ml_dtypes==0.6.0 nanobind-backend==1.0.0 pytest==9.2.0"
-  [ $# -gt 0 ] || set -- tests/python_jax/keras_test.py
+  [ $# -gt 0 ] || set -- tests/python_jax/keras_test.py tests/python_jax/keras_preemption_test.py
 fi
 . "$root/tests/virtual_environment.sh"
 

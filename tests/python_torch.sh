@@ -36,7 +36,7 @@ if [ $# -eq 0 ]; then
   # In a process of their own: optimizers of torch 2.x ask a loaded device's module for more than the pretend one has.
   room=tests/python/pytorch
   run_tests $room/device_copies_test.py $room/devices_test.py
-  KERAS_BACKEND=torch run_tests tests/python_jax/keras_test.py
+  KERAS_BACKEND=torch run_tests tests/python_jax/keras_test.py tests/python_jax/keras_preemption_test.py
   set -- $room/torch_test.py $room/torch_training_test.py $room/new_arrays_test.py tests/python_torch
 fi
 run_tests "$@"
