@@ -98,6 +98,17 @@ def test_an_interrupted_fit_goes_on_bit_for_bit(tmp_path, name):
     assert steps(tmp_path / "store") == [4]
 
 
+@pytest.mark.parametrize(("epochs", "trained"), [(3, [2]), (2, [])])
+def test_a_later_fit_of_a_restored_model_begins_with_its_first_epoch(tmp_path, epochs, trained):
+    fit(make_model(), [tidemark.keras.TidemarkCheckpoint(tmp_path / "store")], epochs=2)
+    model = make_model()
+    assert fit(model, [tidemark.keras.TidemarkCheckpoint(tmp_path / "store", restore=True)], epochs=epochs).epoch == trained
+    assert fit(model, [], epochs=2).epoch == [0, 1]
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, [tidemark.keras.TidemarkCheckpoint(tmp_path / "store", restore=True), Stop(epochs)], epochs=epochs + 1)
+    assert fit(model, [], epochs=1).epoch == [0]
+
+
 def test_batches_are_counted_across_epochs_and_runs(tmp_path):
     for first in (0, 1):
         model = make_model()

@@ -121,6 +121,7 @@ class TidemarkCheckpoint(MonitorCallback):
         self._fit.batches = int(optimizer.iterations) if optimizer is not None else 0
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        self.model._initial_epoch = None  # `fit` has read it, and the next one would begin with it, too
         fit = self._running()
         fit.epoch = epoch
         if fit.is_preempted:
@@ -152,6 +153,7 @@ class TidemarkCheckpoint(MonitorCallback):
             self._end(fit.epoch, fit.epoch + 1, None)
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        self.model._initial_epoch = None  # of a `fit` without an epoch
         if self._fit is not None:
             self._fit.end(None)
 
