@@ -20,6 +20,6 @@ def begin_validation_again(checkpoint: dict[str, Any]) -> None:
 def begin_next_epoch(fit_loop: Any) -> None:
     """For a fit with `max_steps` that resumes from the end of an epoch. Lightning would go on in that epoch, to validate, and
     train a batch too many if no validation is due there. It is given what it has without `max_steps`."""
-    _Loop.restarting.fset(fit_loop, False)
+    vars(_Loop)["restarting"].fset(fit_loop, False)  # FitLoop has a setter of its own
     fit_loop.update_restart_stage()
     fit_loop.epoch_progress.increment_completed()
