@@ -3,9 +3,11 @@
 import datetime
 import shutil
 
+import lightning
 import pytest
 import tidemark
-from lightning_test import fit, same_weights
+import torch
+from lightning_test import Model, fit, same_weights
 from tidemark.lightning import TidemarkCheckpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice
@@ -69,3 +71,35 @@ def test_two_callbacks_with_a_store_each_save_in_one_fit_and_either_resumes(tmp_
     assert same_weights(resumed, whole) and again[0].resume_path and again[1].resume_path
     for callback in again:
         assert tidemark.steps(callback.store)[-1].step == 12
+
+
+def test_a_validation_of_a_step_leaves_a_later_fit_its_own_generators(tmp_path):
+    callback = TidemarkCheckpoint(tmp_path / "store")
+    fit(tmp_path, callback, 1)
+    begun = []
+
+    class Begin(TidemarkCheckpoint):
+        def on_train_start(self, trainer, pl_module):
+            before = torch.get_rng_state()
+            super().on_train_start(trainer, pl_module)
+            begun.append(torch.equal(torch.get_rng_state(), before))
+
+    trainer = lightning.Trainer(default_root_dir=tmp_path, accelerator="cpu", max_epochs=1, logger=False, limit_train_batches=1,
+                                enable_progress_bar=False, enable_model_summary=False, callbacks=[Begin(tmp_path / "other")])
+    trainer.validate(Model(), ckpt_path=callback.resume_path, verbose=False)
+    trainer.fit(Model())
+    assert begun == [True]
+
+
+def test_the_step_that_a_fit_begins_with_is_not_saved_again_when_the_gradients_of_the_next_one_are_accumulated(
+        tmp_path, monkeypatch):
+    """A fit that resumed from there would miss these gradients."""
+    def callback():
+        return TidemarkCheckpoint(tmp_path / "store", save_top_k=-1, every_n_train_steps=1)
+
+    fit(tmp_path, callback(), 1, accumulate_grad_batches=2)
+    saved, save = [], tidemark.Checkpointer.save
+    monkeypatch.setattr(tidemark.Checkpointer, "save", lambda self, step, *given, **options: (
+        saved.append(step), save(self, step, *given, **options))[1])
+    fit(tmp_path, callback(), 2, callback().resume_path, accumulate_grad_batches=2)
+    assert saved == [3, 4]

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import shutil
 import signal
 import threading
 import time
@@ -361,6 +362,34 @@ def test_an_evaluation_that_hangs_does_not_hold_up_the_end(runs, hook):
         ended.set()
     assert time.monotonic() - begun < 60
     assert latest(runs) == (14 if hook == "on_fit_end" else 7)
+
+
+@pytest.mark.parametrize("options", [{}, {"every_n_train_steps": 1}, {"save_on_train_epoch_end": True}])
+def test_a_signal_ends_the_wait_of_a_save_for_an_evaluation_and_the_last_save_has_that_step(runs, monkeypatch, options):
+    ended, asked = threading.Event(), []
+    save_unless = tidemark.Checkpointer._save_unless
+
+    def save(checkpointer, is_cancelled, step, *given, **more):
+        def ask():
+            asked.append(step)
+            if asked.count(step) == 3:  # it waits
+                os.kill(os.getpid(), signal.SIGTERM)
+            return is_cancelled()
+
+        return save_unless(checkpointer, ask, step, *given, **more)
+
+    monkeypatch.setattr(tidemark.Checkpointer, "_save_unless", save)
+    try:
+        with tidemark.PreemptionGuard(grace=5.0) as guard:
+            evaluation = Evaluation(lambda module: ended.wait(30), on_backpressure="block")
+            callback = stopped(runs, preemption=guard, evaluation=evaluation, **options)
+        shutil.copytree(callback.store, runs.folder / "copy")  # the evaluation goes on, and the store is held
+    finally:
+        ended.set()
+    step = {"{}": 4, "every_n_train_steps": 2}.get(next(iter(options), "{}"), 10)
+    assert callback.preempted.step == asked[-1] == step and callback.preempted.committed
+    assert [info.state for info in tidemark.steps(callback.store) if info.step == step] == ["committed"]
+    runs.goes_on("copy")
 
 
 def test_a_signal_while_the_end_of_the_fit_waits_for_evaluations_ends_the_wait(runs):

@@ -120,6 +120,14 @@ def by_time(folder, rank):
     return error_of(fit, folder, [TidemarkCheckpoint(folder / "by_time", save_top_k=-1, train_time_interval=interval)], 2)
 
 
+class Noting(TidemarkCheckpoint):
+    """Notes the ranks of its fit."""
+
+    def on_train_start(self, trainer, pl_module):
+        self.ranks = self._fit._ranks
+        super().on_train_start(trainer, pl_module)
+
+
 class Stopped(Exception):
     pass
 
@@ -212,9 +220,9 @@ class LocalSGD(DDPStrategy):
 def averaged(folder):
     """With models that differ from rank to rank until they are averaged."""
     state = PostLocalSGDState(process_group=None, subgroup=None, start_localSGD_iter=1, post_local_gradient_allreduce=False)
-    callback = TidemarkCheckpoint(folder / "averaged")
+    callback = Noting(folder / "averaged")
     model, _ = fit(folder, [callback], 1, strategy=LocalSGD(ddp_comm_state=state, model_averaging_period=5))
-    return [list(callback._ranks.replicated), digest(model)[0]]
+    return [list(callback.ranks.replicated), digest(model)[0]]
 
 
 def given(folder):
@@ -225,9 +233,9 @@ def given(folder):
         made.append(tidemark.Ranks.of_torch(vote_timeout=77.0, replicated=("nothing",)))
         return made[-1]
 
-    callback = TidemarkCheckpoint(folder / "given", ranks=ranks)
+    callback = Noting(folder / "given", ranks=ranks)
     fit(folder, [callback], 1)
-    return [callback._ranks.vote_timeout, list(callback._ranks.replicated), len(made)]
+    return [callback.ranks.vote_timeout, list(callback.ranks.replicated), len(made)]
 
 
 class WithIO(TidemarkCheckpointIO):
@@ -275,6 +283,30 @@ def with_io(folder, rank):
     return found
 
 
+class Preempted(TidemarkCheckpoint):
+    """Rank 1 is told to end when a validation is about to begin."""
+
+    def on_train_batch_end(self, trainer, *arguments):
+        if (trainer.global_rank, trainer.global_step) == (1, 6):
+            self.guard.note()
+        super().on_train_batch_end(trainer, *arguments)
+
+
+def preempted(folder):
+    first = Preempted(folder / "preempted", save_top_k=-1, preemption=tidemark.PreemptionGuard(signals=(), grace=60))
+    first.guard = first._preemption
+    code = None
+    try:
+        fit(folder, [first])
+    except SystemExit as exit:
+        code = exit.code
+    second = Preempted(folder / "preempted", save_top_k=-1)
+    before = [info.metrics for info in tidemark.steps(second.store) if info.step == 6]
+    model, _ = fit(folder, [second], EPOCHS, second.resume_path)
+    fit(folder, [TidemarkCheckpoint(folder / "all", save_top_k=-1)])
+    return {"code": code, "step": first.preempted.step, "before": before, "resumed": digest(model)}
+
+
 class Unstorable(lightning.Callback):
     def state_dict(self):
         return {"net": torch.nn.Linear(1, 1)} if distributed.get_rank() == 0 else {"net": 1}
@@ -320,7 +352,7 @@ def main(meeting, rank, world_size, folder):
     found = {**resumed(folder), "by_time": by_time(folder, rank), "single": begun(folder, "single"),
              "zero": sharded_optimizer(folder), "averaged": averaged(folder), "refused": refused(folder, rank),
              "edited": edited(folder), "given": given(folder), "io": with_io(folder, rank), "killed": killed(folder),
-             "failing": failing(folder), "groups": len(groups)}
+             "preempted": preempted(folder), "failing": failing(folder), "groups": len(groups)}
     print(json.dumps(found))
 
 

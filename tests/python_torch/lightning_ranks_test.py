@@ -55,6 +55,14 @@ def test_the_clock_of_rank_0_decides(job):
     assert [rank["by_time"] for rank in found] == ["", ""] and list(committed(folder / "by_time")) == [1, 2, 3, 4, 5, 6]
 
 
+def test_a_step_whose_validation_one_rank_has_ended_gets_its_metrics_when_all_have_run_it_again(job):
+    folder, _, found = job
+    for rank in found:
+        assert rank["preempted"] == {"code": 0, "step": 6, "before": [{}], "resumed": rank["whole"]}
+    steps, expected = committed(folder / "preempted"), committed(folder / "all")
+    assert set(steps) == {3, 6, 9, 12} and {n: steps[n].metrics for n in steps} == {n: expected[n].metrics for n in expected}
+
+
 def test_rank_0_alone_evaluates(job):
     folder, _, found = job
     assert [rank["evaluations"] for rank in found] == [4, 0] and [rank["skipped"] for rank in found] == [[], []]

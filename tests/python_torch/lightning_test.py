@@ -131,7 +131,7 @@ def test_saved_steps_are_evaluated_beside_the_training(tmp_path):
 
     class Counting(TidemarkCheckpoint):
         def on_fit_end(self, trainer, pl_module):
-            checkpointer = self._checkpointer
+            checkpointer = self._fit._checkpointer
             super().on_fit_end(trainer, pl_module)
             counted.append(checkpointer.statistics().background["evaluate"].count)
 
@@ -156,9 +156,10 @@ def test_the_best_step_stays_whose_evaluation_comes_late(tmp_path):
 
     class Opening(TidemarkCheckpoint):
         def on_fit_end(self, trainer, pl_module):
-            self._checkpointer.wait_until_committed()
-            self._checkpointer.tidy()
-            pending.extend(info.step for info in self._checkpointer.steps() if info.state == "committed")
+            checkpointer = self._fit._checkpointer
+            checkpointer.wait_until_committed()
+            checkpointer.tidy()
+            pending.extend(info.step for info in checkpointer.steps() if info.state == "committed")
             gate.set()
             super().on_fit_end(trainer, pl_module)
 

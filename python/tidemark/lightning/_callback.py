@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import datetime
 import os
 import time
@@ -11,24 +10,22 @@ from typing import Any, Literal
 
 from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
 from lightning.pytorch.callbacks import Checkpoint
-from lightning.pytorch.strategies import DDPStrategy, Strategy
-from lightning.pytorch.utilities.exceptions import SIGTERMException
+from lightning.pytorch.strategies import Strategy
 
 from .._arguments import flag, integer, path, text_or_none
-from .._checkpointer.checkpointer import Checkpointer, check_options, refused_by
-from .._checkpointer.closing import close_earlier_training, close_owned, close_owned_after
-from .._checkpointer.observer import logger
+from .._checkpointer.checkpointer import check_options, refused_by
 from .._checkpointer.options import KeepBest, Retention
 from .._checkpointer.progress import Progress, progress_function
-from .._checkpointer.ranks import Ranks, ranks_of_job, together
+from .._checkpointer.ranks import Ranks, ranks_of_job
 from .._evaluation import Evaluation, ModuleEvaluator, evaluation_or_none
 from .._preemption.guard import PreemptionGuard, PreemptionReport
-from .._state.rng import rng
 from .._preemption.training import TrainingGuard, preemption_of
+from .._state.rng import rng
 from ..errors import InvalidArgumentError, UnimplementedError
-from . import _dicts, _preemption, _restarts
+from . import _preemption
 from ._checkpoint_io import TidemarkCheckpointIO
-from ._step_urls import REST, SCHEME, load_step, url_of
+from ._fit import Fit
+from ._step_urls import SCHEME, load_step, url_of
 
 # Arguments of ModelCheckpoint, and options of Checkpointer, that have no meaning here: what does the same.
 _INSTEAD = {
@@ -54,14 +51,14 @@ class TidemarkCheckpoint(Checkpoint):
     monitor: a metric that is logged; the `save_top_k` best steps by it are kept beside the latest one, with -1 all steps.
     None: the latest step is kept, with save_top_k=-1 all. mode: "min" or "max" is best. evaluation: saved steps are evaluated
     beside the training; monitor="validation/loss" then keeps the best by what it found. progress: when the Trainer reads a step
-    of `ckpt_path`, as for `Checkpointer.restore`, after each tensor and on rank 0. `options` are those of Checkpointer;
-    `retention` replaces the rule of the above. InvalidArgumentError: an argument of ModelCheckpoint has no meaning here; the
-    message says what to use instead.
+    of `ckpt_path`, as for `Checkpointer.restore`, after each tensor and on rank 0. `options` are those of Checkpointer; `retention` replaces the rule of the above. InvalidArgumentError: an
+    argument of ModelCheckpoint has no meaning here; the message says what to use instead.
 
     preemption: True: SIGTERM ends a fit with one last save, within 30 seconds; or a PreemptionGuard, for other signals and
     another time. The fit ends with Lightning's SIGTERMException, a SystemExit: the process exits with 0 if the step is committed,
-    else with 1. It ends after a step of the optimizer, or in the middle of a validation, which the resumed fit runs again.
-    Several processes end after the same step, or in a validation that follows it. The second signal changes nothing.
+    else with 1. It ends after a step of the optimizer, or in the middle of a validation. The resumed fit runs that again, and
+    gives the step its metrics, by saving it again; until then it has none. Several processes end after the same step, or in a
+    validation that follows it. The second signal changes nothing.
 
     A save returns when the state is copied. What fails later is raised by a later save, or at the end of the fit. The
     checkpoint has the generators of random numbers too, as `tidemark.rng`; they are put back when the training begins.
@@ -102,8 +99,7 @@ class TidemarkCheckpoint(Checkpoint):
         best = [KeepBest(monitor, self._best, kept)] if monitor and kept > 0 else []
         # The steps among which the evaluator has yet to find the best one stay until it has.
         awaited = [evaluation.name] if evaluation and monitor.startswith(evaluation.name + "/") else []
-        self._logged_by_now = False  # a validation has ended, or an epoch if there are none: `monitor` must be logged
-        self._monitors_own = bool(monitor) and not awaited  # a metric that the model logs
+        self._must_be_logged = "" if awaited else monitor  # by the model
         options.setdefault("retention", Retention() if kept == -1 else Retention(
             max_to_keep=1, keep_best=best, keep_unevaluated_until=awaited))
         self.store = os.path.abspath(path(store, "store"))
@@ -111,28 +107,16 @@ class TidemarkCheckpoint(Checkpoint):
         self._options = options
         self._every_n_train_steps, self._every_n_epochs = _periods(every_n_train_steps, train_time_interval, every_n_epochs)
         self._train_time_interval = train_time_interval
-        self._last_time = 0.0  # of a save by train_time_interval, on rank 0
         self._save_on_train_epoch_end = save_on_train_epoch_end
         self._evaluation = evaluation
         progress_function(progress)
         self._progress = progress
         self._preemption = preemption_of(preemption)
-        self._guard: TrainingGuard | None = None  # of the fit that goes on
-        self._first_step: int | None = None  # of the fit, once it trains
-        self._at_epoch_end: dict[str, Any] | None = None  # the checkpoint of a fit that ends with an epoch
-        self._before_validation: dict[str, Any] | None = None  # the generators, if a validation follows on this batch
-        self._preempted: PreemptionReport | None = None
-        self._is_tuned = False  # between `setup` and `on_fit_start`, where only Lightning's Tuner trains
         self._given_ranks = ranks
-        self._ranks: Ranks | None = None  # of the run that goes on
-        self._shared: tuple[str, ...] = ()
         self._monitor = monitor
-        self._checkpointer: Checkpointer | None = None
-        self._evaluator: ModuleEvaluator | None = None
-        self._generators: dict[str, Any] | None = None
-        self._saved_step = -1
-        self._saves = False  # this training has saved a step
-        self._awaits_validation = False  # the step is due, and the validation that follows has its metrics
+        self._fit: Fit | None = None  # that goes on
+        self._preempted: PreemptionReport | None = None
+        self._evaluator: ModuleEvaluator | None = None  # of the latest fit
 
     @property
     def resume_path(self) -> str | None:
@@ -161,263 +145,93 @@ class TidemarkCheckpoint(Checkpoint):
         return self._preempted
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        self._end_guard(trainer)
-        self._is_tuned = stage == "fit"
-        if stage == "fit" and self._preemption and not trainer.fast_dev_run:
-            self._preempted = None
-            self._guard = TrainingGuard(self._preemption)
+        ranks = _ranks_of(trainer, self._given_ranks)
+        trainer.strategy.checkpoint_io = _StepPaths(trainer.strategy.checkpoint_io, ranks, self._progress)
+        if stage != "fit":
+            return
+        self._drop_fit()
         # Lightning has taken "last", found nothing, and warned.
-        if stage == "fit" and trainer.ckpt_path is None and getattr(trainer._checkpoint_connector, "_user_managed", False):
+        if trainer.ckpt_path is None and getattr(trainer._checkpoint_connector, "_user_managed", False):
             if self.resume_path is not None:
                 raise InvalidArgumentError('ckpt_path="last" does not find the steps of TidemarkCheckpoint: give '
                                            "ckpt_path=callback.resume_path")
-        self._ranks = _ranks_of(trainer, self._given_ranks)
-        before = trainer.strategy.checkpoint_io
-        of_another = isinstance(before, _StepPaths)
-        trainer.strategy.checkpoint_io = _StepPaths(before._inner if of_another else before, self._ranks,
-                                                    self._progress or (of_another and before._progress))
+        self._preempted = None
+        guard = TrainingGuard(self._preemption) if self._preemption and not trainer.fast_dev_run else None
+        # What the keys of these callbacks' states begin with, whatever their store is.
+        keys = tuple({f"{kind.__qualname__}{{" for kind in (type(self), TidemarkCheckpoint)})
+        self._fit = Fit(trainer, ranks, guard, keys, self._must_be_logged)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        self._is_tuned = False
-        if trainer.fast_dev_run:
-            return
-        if self._ranks is not None:
-            self._shared = _shared(trainer)
-            self._ranks = dataclasses.replace(self._ranks, replicated=[f"{part}*" for part in self._shared])
-        close_earlier_training(self.store)
-        self._checkpointer = Checkpointer(self.store, ranks=self._ranks, **self._options)
-        self._saved_step = trainer.global_step
-        self._saves = self._awaits_validation = self._logged_by_now = False
-        self._first_step = self._at_epoch_end = self._before_validation = None
-        with together(self._ranks, "add the evaluators"):
-            if self._evaluation and self._rank == 0:
-                self._evaluator = ModuleEvaluator(self._checkpointer, self._evaluation, _without_trainer(pl_module))
+        if self._fit is not None and not trainer.fast_dev_run:
+            self._fit.open(self.store, self._options, self._evaluation, pl_module)
+            self._evaluator = self._fit.evaluator
 
     def on_sanity_check_start(self, trainer: Any, pl_module: Any) -> None:
-        if self._guard is not None:
-            _preemption.take_back(trainer, self._guard.signals)
+        if self._fit is not None:
+            self._fit.take_signals()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        self._last_time = time.monotonic()
-        if self._generators is not None:
-            rng().load_state_dict(self._generators)
-            self._generators = None
-            loop = trainer.fit_loop
-            if loop.restarted_on_epoch_end:
-                _restarts.begin_next_epoch(loop)
-            after_last_batch = (loop.restarted_mid_epoch and loop.epoch_loop.restarted_on_train_batch_end
-                                and loop.epoch_loop.batch_progress.is_last_batch)
-            if loop.resumed_on_epoch_end or after_last_batch:
-                # The next batch is the first of an epoch. Lightning has made the iterator of it, with other generators.
-                iter(loop._data_fetcher)
-        with together(self._ranks, "begin the training"):
-            if self._checkpointer is not None and self._rank == 0:
-                self._checkpointer._begins_at(trainer.global_step, "Give ckpt_path=callback.resume_path, or another store. To go "
-                                              "back for good, call Checkpointer.discard_after before",
-                                              chosen=trainer.ckpt_path is not None)
-        if self._guard is not None:
-            _preemption.take_back(trainer, self._guard.signals)
-            if self._is_preempted(trainer):
-                raise SIGTERMException(0)
-        self._first_step = trainer.global_step
+        if self._fit is not None:
+            self._fit.last_time = time.monotonic()
+            self._fit.begin(saves_epochs=bool(self._save_on_train_epoch_end) and self._is_epoch_due(trainer))
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if self._fit is None:
+            return
         if self._train_time_interval is not None:
-            due = time.monotonic() - self._last_time >= self._train_time_interval.total_seconds()
+            due = time.monotonic() - self._fit.last_time >= self._train_time_interval.total_seconds()
             due = trainer.strategy.broadcast(due)
             if due:
-                self._last_time = time.monotonic()
+                self._fit.last_time = time.monotonic()
         else:
             due = self._every_n_train_steps > 0 and trainer.global_step % self._every_n_train_steps == 0
-        loop = trainer.fit_loop
-        # Rank 0 says so, for a validation may be due by the clock.
-        self._awaits_validation = due and trainer.strategy.broadcast(loop.epoch_loop._should_check_val_fx(loop._data_fetcher))
-        if due and not self._awaits_validation:
-            self._save(trainer)
-        if self._guard is not None:
-            validates = loop.epoch_loop._should_check_val_fx(loop._data_fetcher)
-            self._before_validation = rng().state_dict() if validates else None
-            self._end_if_preempted(trainer)
+        self._fit.end_batch(due)
 
     def on_validation_batch_end(self, trainer: Any, pl_module: Any, *_: Any, **__: Any) -> None:
-        if self._ranks is None and _preemption.is_in_validation(trainer):
-            self._end_if_preempted(trainer)
+        if self._fit is not None and _preemption.is_in_validation(trainer):
+            self._fit.end_validation_batch()
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        if trainer.state.fn != "fit" or trainer.sanity_checking:
-            return
-        self._logged_by_now = True
-        if self._awaits_validation:
-            self._awaits_validation = False
-            self._save(trainer)
-        if not self._save_on_train_epoch_end:
-            self._save_epoch(trainer)
-        if self._ranks is None:
-            self._end_if_preempted(trainer)
+        if self._fit is not None and _preemption.is_in_validation(trainer):
+            self._fit.end_validation(not self._save_on_train_epoch_end and self._is_epoch_due(trainer))
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        at_end = self._save_on_train_epoch_end
-        self._logged_by_now |= not trainer.enable_validation
-        if not trainer.enable_validation if at_end is None else at_end:
-            self._save_epoch(trainer)
-        if self._is_preempted(trainer):
-            _preemption.end_fit(trainer)
-            # Lightning raises when the counters of the epoch have been increased, which it could not resume from.
-            self._at_epoch_end = self._dump(trainer)
+        if self._fit is not None:
+            at_end = self._save_on_train_epoch_end
+            at_end = not trainer.enable_validation if at_end is None else at_end
+            self._fit.end_epoch(at_end and self._is_epoch_due(trainer))
 
-    def _is_preempted(self, trainer: Any) -> bool:
-        """All ranks call it alike."""
-        if self._guard is None or self._checkpointer is None:
-            return False
-        if trainer.received_sigterm and self._ranks is None:  # by another handler than the guard's
-            self._guard.note()
-        return self._guard.preempted_on_any_rank(self._checkpointer)
-
-    def _end_if_preempted(self, trainer: Any) -> None:
-        # Between two steps of the optimizer the gradients would be lost.
-        if not trainer.fit_loop.epoch_loop._should_accumulate() and self._is_preempted(trainer):
-            _preemption.end_fit(trainer)
-
-    def _save_epoch(self, trainer: Any) -> None:
-        if self._every_n_epochs and (trainer.current_epoch + 1) % self._every_n_epochs == 0:
-            self._save(trainer)
-
-    def _save(self, trainer: Any) -> None:
-        step = trainer.global_step
-        if self._checkpointer is None or step == self._saved_step:
-            return
-        self._saved_step = step
-        first, self._saves = not self._saves, True
-        with self._checkpointer._making(step):
-            with together(self._ranks if first else None, "make the checkpoint"):
-                # On all ranks, for both may tell other ranks something.
-                checkpoint = self._dump(trainer)
-                metrics = _metrics_of(trainer)
-                if self._rank == 0 and self._logged_by_now and self._monitors_own and self._monitor not in metrics:
-                    raise InvalidArgumentError(
-                        f"monitor is '{self._monitor}', which is not logged before step {step} is saved, so no step could be the "
-                        f"best. Logged are: {', '.join(metrics) or 'none'}. A metric of the training that Lightning knows at "
-                        f"the end of an epoch needs save_on_train_epoch_end=True")
-            state = self._state_of(trainer, checkpoint)
-            if first:
-                _dicts.check_same(self._ranks, state, self._shared)
-        self._checkpointer.save(step, state, metrics=metrics, overwrite=True)
-        if self._evaluator:
-            self._evaluator.note(step)
-
-    def _dump(self, trainer: Any) -> dict[str, Any]:
-        checkpoint: dict[str, Any] = trainer._checkpoint_connector.dump_checkpoint(weights_only=False)
-        return checkpoint
-
-    def _state_of(self, trainer: Any, checkpoint: dict[str, Any], generators: Any = None) -> dict[str, Any]:
-        """What this rank saves. generators: its own ones."""
-        state = _dicts.state_of(checkpoint, REST, {name for name, _ in trainer.lightning_module.named_parameters()})
-        if self._rank > 0:
-            state = {name: part for name, part in state.items() if name in self._shared}
-            state[f"rng.{self._rank}"] = generators or rng()
-        if self._ranks is not None:
-            _dicts.set_apart(state, self._shared)
-        return state
-
-    def _can_save_after(self, trainer: Any, exception: BaseException) -> bool:
-        assert self._guard is not None
-        if isinstance(exception, SIGTERMException):
-            return self._ranks is None or self._guard.guard.has_agreed
-        # The workers of a data loader have got the signal too, and the next batch has not come.
-        progress = trainer.fit_loop.epoch_loop.batch_progress.current
-        is_alone = self._guard.preempted and self._ranks is None and isinstance(exception, Exception)
-        return (is_alone and self._first_step is not None and progress.ready == progress.completed
-                and not trainer.fit_loop.epoch_loop._should_accumulate())
-
-    def _save_last(self, trainer: Any, exception: BaseException) -> None:
-        """After a signal; closes the checkpointer too."""
-        checkpointer, guard, step = self._checkpointer, self._guard, trainer.global_step
-        assert checkpointer is not None and guard is not None
-        guard.note()
-        if self._first_step is None or (step == self._first_step and not self._saves):
-            logger.warning("preempted at step %d, before the fit has trained a step", step)
-            close_owned(self, *guard.wait(checkpointer, 0.0))
-            _preemption.set_code(exception, 0)
-            return
-        with checkpointer._making(step):
-            generators = None
-            checkpoint = self._at_epoch_end
-            if checkpoint is None:
-                checkpoint = self._dump(trainer)
-                if _preemption.is_in_validation(trainer):
-                    _restarts.begin_validation_again(checkpoint)
-                    generators = self._before_validation
-            for state in self._states_in(checkpoint) if generators is not None else []:
-                state["rng"] = generators
-            state = self._state_of(trainer, checkpoint, generators and _dicts._Rest(generators))
-        report = guard.save_and_close(checkpointer, step, state, metrics=_metrics_of(trainer),
-                                      overwrite=step != self._saved_step)
-        self._checkpointer = None
-        self._preempted = report
-        if self._evaluator:
-            self._evaluator.note(step)
-        _preemption.set_code(exception, guard.exit_code(report))
-
-    @property
-    def _rank(self) -> int:
-        return 0 if self._ranks is None else self._ranks.rank
+    def _is_epoch_due(self, trainer: Any) -> bool:
+        return self._every_n_epochs > 0 and (trainer.current_epoch + 1) % self._every_n_epochs == 0
 
     def state_dict(self) -> dict[str, Any]:
-        # The Tuner reads what it has saved with weights_only=True, which knows no arrays of NumPy.
-        return {} if self._is_tuned else {"rng": rng().state_dict()}
+        return {"rng": rng().state_dict()} if self._fit is None else self._fit.state()
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        if self._rank > 0:  # its own, in place of rank 0's
-            self._generators = checkpoint.get(_dicts.GENERATORS)
-            return
-        self._generators = next((state["rng"] for state in self._states_in(checkpoint)), None)
-
-    def _states_in(self, checkpoint: dict[str, Any]) -> list[dict[str, Any]]:
-        """What the callbacks of this class have in a checkpoint: all the same. Their keys differ from this one's if the store was
-        moved."""
-        kinds = tuple(f"{kind.__qualname__}{{" for kind in {type(self), TidemarkCheckpoint})
-        return [state for key, state in checkpoint.get("callbacks", {}).items() if str(key).startswith(kinds)]
+        if self._fit is not None:
+            self._fit.resume_from(checkpoint)
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
-        drain = self._evaluation.drain if self._evaluation else None
-        guard = self._guard
-        if guard is None:
-            close_owned(self, drain)
-            return
-        exits = False
-        try:
-            if self._checkpointer is not None:
-                close_owned(self, *guard.wait(self._checkpointer, drain))
-            exits = True
-        finally:
-            self._end_guard(trainer, exits)
-        if guard.preempted:
-            raise SIGTERMException(0)
+        if self._fit is not None:
+            self._fit.close()
+            self._fit = None
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        ended_by = exception
-        try:
-            if self._checkpointer is not None and self._guard is not None and self._can_save_after(trainer, exception):
-                self._save_last(trainer, exception)
-        except BaseException as error:
-            ended_by = error
-            raise
-        finally:
+        if self._fit is not None:
             try:
-                close_owned_after(ended_by, self)
+                self._fit.close_after(exception)
             finally:
-                self._checkpointer = None
-                self._end_guard(trainer, exits=isinstance(ended_by, SystemExit))
+                self._preempted, self._fit = self._fit.preempted, None
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         # Of the hooks at the end, Lightning's Tuner calls this one alone: it ends each fit before `on_fit_start`.
-        self._is_tuned = False
-        self._end_guard(trainer)
+        if stage == "fit":
+            self._drop_fit()
 
-    def _end_guard(self, trainer: Any, exits: bool = False) -> None:
-        guard, self._guard = self._guard, None
-        if guard is not None:
-            _preemption.end(trainer, guard, exits)
+    def _drop_fit(self) -> None:
+        fit, self._fit = self._fit, None
+        if fit is not None:
+            fit.end()
 
 
 def _periods(steps: int | None, interval: datetime.timedelta | None, epochs: int | None) -> tuple[int, int]:
@@ -442,10 +256,13 @@ def _periods(steps: int | None, interval: datetime.timedelta | None, epochs: int
 class _StepPaths(CheckpointIO):
     """Loads "tidemark://STEP@STORE", and leaves every other path to the CheckpointIO that was there before."""
 
-    def __init__(self, inner: CheckpointIO, ranks: Ranks | None, progress: Progress) -> None:
-        self._inner = inner
+    def __init__(self, before: CheckpointIO, ranks: Ranks | None, progress: Progress) -> None:
+        self._inner = before
         self._ranks = ranks
         self._progress = progress
+        if isinstance(before, _StepPaths):
+            self._inner = before._inner
+            self._progress = progress or before._progress
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
         self._inner.save_checkpoint(checkpoint, path, storage_options)
@@ -471,25 +288,3 @@ def _ranks_of(trainer: Any, given: Ranks | Callable[[], Ranks] | None) -> Ranks 
         raise UnimplementedError(f"TidemarkCheckpoint does not save with several processes of a {type(strategy).__name__}, whose "
                                  f"checkpoints are not rank 0's alone. It does with DDP")
     return ranks_of_job(given, trainer.global_rank, trainer.world_size)
-
-
-def _shared(trainer: Any) -> tuple[str, ...]:
-    """The parts of the state that are the same on all ranks. Rank 0 alone saves the others, as it does for Lightning."""
-    if not isinstance(trainer.strategy, DDPStrategy) or getattr(trainer.strategy, "_model_averager", None) is not None:
-        return ()  # post-local SGD: models differ until they are averaged
-    # One that shards its state gathers it on rank 0 (ZeroRedundancyOptimizer).
-    whole = trainer.optimizers and not any(hasattr(optimizer, "consolidate_state_dict") for optimizer in trainer.optimizers)
-    return ("model", _dicts.OPTIMIZERS) if whole else ("model",)
-
-
-def _metrics_of(trainer: Any) -> dict[str, float]:
-    return {name: float(value) for name, value in trainer.callback_metrics.items()}
-
-
-def _without_trainer(module: Any) -> Any:
-    """The module as it can be copied: without the trainer that it refers to while it is trained."""
-    import copy
-
-    alone = copy.copy(module)
-    alone._trainer = None
-    return alone
