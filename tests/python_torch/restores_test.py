@@ -10,10 +10,11 @@ import tidemark
 import torch
 import torch.distributed.checkpoint as dcp
 import transformers_test
+from lightning.pytorch.callbacks import TQDMProgressBar
 from lightning_test import Model, fit
 from tidemark.dcp import LoadPlanner, Reader, SavePlanner, Writer
 from tidemark.errors import InternalError, InvalidArgumentError
-from tidemark.lightning import TidemarkCheckpoint, TidemarkCheckpointIO
+from tidemark.lightning import TidemarkCheckpoint, TidemarkCheckpointIO, _callback
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the frameworks' advice
 
@@ -34,9 +35,9 @@ def stop(progress):
     raise ValueError("enough")
 
 
-def resume(folder, path, callbacks=(), plugins=()):
+def resume(folder, path, callbacks=(), bar=False):
     trainer = lightning.Trainer(default_root_dir=folder, accelerator="cpu", max_epochs=2, logger=False, callbacks=list(callbacks),
-                                plugins=list(plugins), enable_progress_bar=False, enable_model_summary=False)
+                                enable_progress_bar=bar, enable_model_summary=False)
     trainer.validate(Model(), ckpt_path=path, verbose=False)
 
 
@@ -56,6 +57,28 @@ def test_lightnings_callback_tells_a_function(tmp_path):
         resume(tmp_path, first.resume_path, [TidemarkCheckpoint(tmp_path / "store", progress=stop)])
     with pytest.raises(InvalidArgumentError, match="progress is 3, not a bool or a function"):
         TidemarkCheckpoint(tmp_path / "store", progress=3)
+
+
+def test_lightnings_callback_shows_a_line_if_the_trainer_has_a_progress_bar(tmp_path, monkeypatch):
+    first = TidemarkCheckpoint(tmp_path / "store")
+    fit(tmp_path, first, 1)
+    shown, load_step = [], _callback.load_step
+    monkeypatch.setattr(_callback, "load_step", lambda *given: (shown.append(given[-1]), load_step(*given))[1])
+
+    def callbacks(*progress):
+        return [TidemarkCheckpoint(tmp_path / str(i), progress=one) for i, one in enumerate(progress)]
+
+    def note(progress):
+        pass
+
+    for given, bar, expected in (
+            ([None], False, False), ([None], True, True), ([False], True, False), ([True], False, True), ([note], True, note),
+            ([None, False], True, True), ([False, None], True, True), ([None, False], False, False),
+            ([note, None], True, note), ([None, note], True, note), ([True, note], False, note)):
+        resume(tmp_path, first.resume_path, callbacks(*given), bar)
+        assert shown.pop() is expected
+    resume(tmp_path, first.resume_path, [TQDMProgressBar(refresh_rate=0), *callbacks(None)], bar=True)  # which is disabled
+    assert shown == [False]
 
 
 def test_lightnings_checkpoint_io_tells_a_function(tmp_path):

@@ -51,7 +51,8 @@ class TidemarkCheckpoint(Checkpoint):
     monitor: a metric that is logged; the `save_top_k` best steps by it are kept beside the latest one, with -1 all steps.
     None: the latest step is kept, with save_top_k=-1 all. mode: "min" or "max" is best. evaluation: saved steps are evaluated
     beside the training; monitor="validation/loss" then keeps the best by what it found. progress: when the Trainer reads a step
-    of `ckpt_path`, as for `Checkpointer.restore`, after each tensor and on rank 0. `options` are those of Checkpointer; `retention` replaces the rule of the above. InvalidArgumentError: an
+    of `ckpt_path`, as for `Checkpointer.restore`, after each tensor and on rank 0. None: a line on stderr if the Trainer has a
+    progress bar. `options` are those of Checkpointer; `retention` replaces the rule of the above. InvalidArgumentError: an
     argument of ModelCheckpoint has no meaning here; the message says what to use instead.
 
     preemption: True: SIGTERM ends a fit with one last save, within 30 seconds; or a PreemptionGuard, for other signals and
@@ -82,7 +83,7 @@ class TidemarkCheckpoint(Checkpoint):
                  train_time_interval: datetime.timedelta | None = None, every_n_epochs: int | None = None,
                  save_on_train_epoch_end: bool | None = None, evaluation: Evaluation | None = None,
                  preemption: bool | PreemptionGuard = False, ranks: Ranks | Callable[[], Ranks] | None = None,
-                 progress: Progress = False, **options: Any) -> None:
+                 progress: Progress | None = None, **options: Any) -> None:
         if mode not in ("min", "max"):
             raise InvalidArgumentError(f"mode is '{mode}', not 'min' or 'max'")
         evaluation_or_none(evaluation)
@@ -146,7 +147,9 @@ class TidemarkCheckpoint(Checkpoint):
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         ranks = _ranks_of(trainer, self._given_ranks)
-        trainer.strategy.checkpoint_io = _StepPaths(trainer.strategy.checkpoint_io, ranks, self._progress)
+        bar = trainer.progress_bar_callback
+        progress = getattr(bar, "is_enabled", bar is not None) if self._progress is None else self._progress
+        trainer.strategy.checkpoint_io = _StepPaths(trainer.strategy.checkpoint_io, ranks, progress)
         if stage != "fit":
             return
         self._drop_fit()
@@ -254,7 +257,8 @@ def _periods(steps: int | None, interval: datetime.timedelta | None, epochs: int
 
 
 class _StepPaths(CheckpointIO):
-    """Loads "tidemark://STEP@STORE", and leaves every other path to the CheckpointIO that was there before."""
+    """Loads "tidemark://STEP@STORE", and leaves every other path to the CheckpointIO that was there before. If that is the one of
+    another callback, `progress` is told that asks for it, first a function."""
 
     def __init__(self, before: CheckpointIO, ranks: Ranks | None, progress: Progress) -> None:
         self._inner = before
@@ -262,7 +266,7 @@ class _StepPaths(CheckpointIO):
         self._progress = progress
         if isinstance(before, _StepPaths):
             self._inner = before._inner
-            self._progress = progress or before._progress
+            self._progress = max(progress, before._progress, key=lambda one: (callable(one), bool(one)))
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
         self._inner.save_checkpoint(checkpoint, path, storage_options)
