@@ -5,7 +5,7 @@ JOBS ?= $(shell nproc)
 TESTS_AT_ONCE = $$((2 * $(JOBS) + 2))
 TESTS_AT_ONCE_IN_MEMORY = $$(($(JOBS) + 1))
 # Options of CMake for the preset dev and for the builds with its flags. Those of .ci/run do not stay for the next build.
-DEV_OPTIONS ?= -UCMAKE_UNITY_BUILD
+DEV_OPTIONS ?= -UCMAKE_UNITY_BUILD -UTIDEMARK_TESTS_SHARE_PROCESSES
 export DEV_OPTIONS
 STATES ?= 1000000
 SECONDS_EACH ?= 30
