@@ -78,10 +78,8 @@ class Fit:
         """None: nothing was saved. A signal has ended a wait for memory or for an evaluator, or there was no room and `when_full`
         is "skip"."""
         options: dict[str, Any] = {"metrics": metrics, "staging": "blocking", "overwrite": step == self._part_of_epoch}
-        if self._guard is None:
-            save = self.checkpointer.save(step, state, **options)
-        else:
-            save = self._guard.save(self.checkpointer, step, state, **options)
+        save = (self.checkpointer.save(step, state, **options) if self._guard is None else
+                self._guard.save(self.checkpointer, step, state, **options))
         if save is None or save.skipped:
             return None
         self._saved = step, next_epoch
