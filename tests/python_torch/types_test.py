@@ -13,7 +13,7 @@ implicit_reexport = True
 # Libraries without types, and those that are not in this environment.
 UNTYPED = ("accelerate", "fsspec", "jax", "keras")
 OF_PACKAGE = SETTINGS + "".join(f"[mypy-{library}.*]\nignore_missing_imports = True\n" for library in UNTYPED)
-OF_PACKAGE += "[mypy-tidemark.keras,tidemark.lightning._step_urls]\ndisallow_subclassing_any = False\n"
+OF_PACKAGE += "[mypy-tidemark.keras.*,tidemark.lightning._step_urls]\ndisallow_subclassing_any = False\n"
 
 
 @pytest.fixture(scope="module")
