@@ -98,6 +98,13 @@ def test_a_training_goes_on_after_a_signal_at_any_moment(tmp_path, options):
     terminated_at_drawn_moments(train, after, 3, transformers)
 
 
+def test_an_evaluation_of_the_last_step_of_an_epoch_is_cut_short_once(tmp_path):
+    """Each evaluation that begins draws a random number."""
+    runs = Runs(tmp_path, **OPTIONS[1])
+    assert runs.stopped(Send("on_optimizer_step", 8)).state.epoch == 1
+    runs.goes_on()
+
+
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory):
     return Runs(tmp_path_factory.mktemp("runs"), eval_strategy="steps", eval_steps=7, max_steps=16)

@@ -203,6 +203,7 @@ class Training:
         try:
             inner()
         except _EvaluationEnded:
+            self._trainer.control.should_evaluate = False  # at the end of the epoch it would begin once more
             self._end(self._trainer.control)
         finally:
             self._logs_and_saves = False
