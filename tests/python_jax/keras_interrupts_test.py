@@ -10,13 +10,6 @@ from interruption import interrupted_at_drawn_moments
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 
-@pytest.fixture(autouse=True)
-def _scopes():
-    """An interrupt within Keras leaves scopes open, which name the variables of later models."""
-    yield
-    keras.utils.clear_session()
-
-
 def test_a_fit_that_is_interrupted_goes_on(tmp_path):
     def fit(moment):
         keras.utils.set_random_seed(7)
@@ -27,6 +20,7 @@ def test_a_fit_that_is_interrupted_goes_on(tmp_path):
         return model
 
     def after(moment):
+        keras.utils.clear_session()  # an interrupt within Keras leaves scopes open, in which later models lack variables
         for callback in callbacks:
             callback.close()
         callbacks.clear()
