@@ -55,7 +55,8 @@ uint64_t BytesOf(const EntrySpec& valid) {
 // How many entries of the shard an entry of the contents becomes.
 size_t CountStored(const std::vector<EntrySpec>& tiles) { return std::max<size_t>(tiles.size(), 1); }
 
-// All of the index but the chunks' records, of which there will be `chunks`. Moves the specs of entries without tiles.
+// Fills plan->index except for the records of the chunks, and sets *chunks to how many records there will be. Moves the
+// specs of entries without tiles out of `contents`.
 void PlanIndex(ShardContents& contents, const Tiles& tiles, uint32_t chunk_bytes, ShardPlan* plan, uint64_t* chunks) {
   ShardIndex& index = plan->index;
   index.created_unix_ns = contents.created_unix_ns;

@@ -12,6 +12,7 @@
 #include "storage/codec/byte_planes.h"
 #include "storage/io/exception_status.h"
 #include "storage/io/rate_limiter.h"
+#include "storage/io/registered_memory.h"
 #include "storage/io/thread_priority.h"
 #include "storage/shard/aligned_buffer.h"
 #include "storage/shard/block_stream.h"
@@ -19,7 +20,6 @@
 #include "storage/shard/compression_governor.h"
 #include "storage/shard/encode_pipeline.h"
 #include "storage/shard/preallocation.h"
-#include "storage/shard/registered_memory.h"
 #include "storage/shard/shard_plan.h"
 
 namespace tidemark::storage {

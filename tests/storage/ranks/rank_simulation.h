@@ -37,8 +37,9 @@ SimulatedJob SimulateJob(uint32_t seed);
 inline constexpr int kSteps = 2;
 inline constexpr double kPollSeconds = 0.2;  // between two looks, at most
 inline constexpr double kWriteSeconds = 2;   // of a shard, at most
-// When the last rank of a sound job is told of the last step, at the latest. For each step somebody looks seven times:
-// to begin, to sync, to vote, to hear the last vote, to append, to end that, and to hear the outcome.
+// The latest time at which a rank of a sound job is told of the last step. A step takes one write and at most seven
+// polls: the rank begins, syncs and votes; the coordinator hears the last vote, begins to append and ends it; and the
+// rank hears the outcome.
 inline constexpr double kSoundJobSeconds = kSteps * (kWriteSeconds + 7 * kPollSeconds);
 // How long after its save's beginning a rank may be told, unless it stood still: its deadline, and a last look.
 inline constexpr double kToldWithinSeconds = 16;

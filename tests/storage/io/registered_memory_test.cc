@@ -1,4 +1,4 @@
-#include "storage/shard/registered_memory.h"
+#include "storage/io/registered_memory.h"
 
 #include <string>
 #include <vector>

@@ -1,7 +1,7 @@
 // The memory that a queue was told of beforehand, and for how long that is true.
 
-#ifndef TIDEMARK_STORAGE_SHARD_REGISTERED_MEMORY_H_
-#define TIDEMARK_STORAGE_SHARD_REGISTERED_MEMORY_H_
+#ifndef TIDEMARK_STORAGE_IO_REGISTERED_MEMORY_H_
+#define TIDEMARK_STORAGE_IO_REGISTERED_MEMORY_H_
 
 #include <algorithm>
 #include <cstddef>
@@ -53,4 +53,4 @@ class RegisteredMemory {
 
 }  // namespace tidemark::storage
 
-#endif  // TIDEMARK_STORAGE_SHARD_REGISTERED_MEMORY_H_
+#endif  // TIDEMARK_STORAGE_IO_REGISTERED_MEMORY_H_
