@@ -1,5 +1,5 @@
-// Deadline: a moment by which a wait ends, by a clock that nobody sets; MonotonicCondVar, for waits that end by it; and
-// AwaitUnlessCancelled, for a wait in a public call that the caller may cancel.
+// Waits that end in time. Deadline is a time of the monotonic clock, MonotonicCondVar waits until one, and
+// AwaitUnlessCancelled waits in a public call that the caller may cancel.
 //
 // absl::Mutex and absl::Notification measure their timeouts by the wall clock: Debian 12's Abseil (20220623) turns each
 // of them into a time of day and gives that to futex(FUTEX_CLOCK_REALTIME). A clock that is set back by an hour

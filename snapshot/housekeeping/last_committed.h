@@ -33,8 +33,8 @@ class LastCommitted {
 
   // What is set while Get looks at files is what counts then. Nothing is set where something has been forgotten since
   // times_forgotten() gave that number: a save that had begun by then may have built upon it. Returns the shard that
-  // was set before, or `shard` if it is not set. Destroying an index takes long, so the caller does it when nobody
-  // waits.
+  // was set before, or `shard` itself if nothing was set. The caller destroys it, at a time when nothing waits for the
+  // caller's thread: a large index takes long to destroy.
   [[nodiscard]] std::shared_ptr<const storage::ReusableShard> Set(std::shared_ptr<const storage::ReusableShard> shard,
                                                                   uint64_t times_forgotten);
   uint64_t times_forgotten() const;
