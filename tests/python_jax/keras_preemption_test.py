@@ -368,8 +368,9 @@ def test_a_signal_ends_the_wait_for_a_commit(tmp_path, monkeypatch):
     assert made[-1][0].preempted.committed and keras_test.steps(tmp_path / "store") == [0]
 
 
-@pytest.mark.parametrize("save", [None, types.SimpleNamespace(skipped=True)], ids=["ended", "skipped"])
-def test_the_part_of_an_epoch_is_replaced_after_a_save_that_was_not_made(tmp_path, monkeypatch, save):
+@pytest.mark.parametrize("save", [None, types.SimpleNamespace(skipped=True), types.SimpleNamespace(skipped=False)],
+                         ids=["ended", "skipped", "failed"])
+def test_the_part_of_an_epoch_is_replaced_after_a_save_that_committed_nothing(tmp_path, monkeypatch, save):
     assert exit_code(fit, tmp_path / "store", Send("on_train_batch_begin", 6)) == 0
     part = tidemark.steps(tmp_path / "store")[-1]
     assert part.step == 1 and part.user_metadata != "{}"

@@ -4,6 +4,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import types
 import warnings
 
 import keras
@@ -158,6 +159,13 @@ def test_keep_best_warns_once_of_a_metric_that_the_epochs_lack(tmp_path, monitor
     found = [str(warning.message) for warning in caught if monitor in str(warning.message)]
     assert found == ["epoch 0 has no val_los, but ['loss', 'mae']: keep_best does not keep its step, nor others without "
                      "val_los"][:count]
+
+
+def test_a_save_that_is_skipped_is_not_the_best(tmp_path, monkeypatch):
+    callback = tidemark.keras.TidemarkCheckpoint(tmp_path / "store", monitor="loss", save_best_only=True)
+    monkeypatch.setattr(tidemark.Checkpointer, "save", lambda *_, **__: types.SimpleNamespace(skipped=True))
+    fit(make_model(), [callback])
+    assert callback.best is None
 
 
 def test_the_best_step_is_loaded_into_a_fresh_model(tmp_path):

@@ -194,7 +194,7 @@ class TidemarkCheckpoint(MonitorCallback):
     def _save(self, number: int, next_epoch: int, logs: dict[str, Any] | None, place: str) -> None:
         fit = self._running()
         fit.checkpointer.check_for_errors()
-        logs = logs or {}
+        logs, earlier = logs or {}, self.best
         if self.save_best_only:
             current = logs.get(self.monitor)
             if current is None:
@@ -202,7 +202,7 @@ class TidemarkCheckpoint(MonitorCallback):
                 return
             if not self._is_improvement(current, self.best):
                 return
-            self.best = float(current)
+            self.best = float(current)  # the saved state has it
         # An evaluator of the store finds NAME/metric later.
         if self.keep_best and self.monitor not in logs and "/" not in self.monitor and not fit.has_warned:
             fit.has_warned = True
@@ -211,6 +211,7 @@ class TidemarkCheckpoint(MonitorCallback):
         step = fit.step_of(number)
         save = fit.save(step, next_epoch, self._state(next_epoch), _numbers(logs))
         if save is None:
+            self.best = earlier
             return
         if self.verbose:
             print(f"\n{place}: saving step {step} to {self.directory}")

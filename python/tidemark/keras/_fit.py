@@ -99,10 +99,11 @@ class Fit:
             self._checkpointer.wait_until_committed()
 
     def save_last(self, step: int, next_epoch: int, state: dict[str, Any], metrics: dict[str, float], user_metadata: str) -> None:
-        """For a signal that has come: saves within its time, and closes the store."""
+        """For a signal that has come: saves within its time, and closes the store. A part of an epoch is replaced even if a save
+        of the whole one has begun, because that may fail, and the part be taken for it."""
         assert self._guard is not None
         self.report = self._guard.save_and_close(self.checkpointer, step, state, metrics=metrics, user_metadata=user_metadata,
-                                                 overwrite=(step, next_epoch) != self._saved)
+                                                 overwrite=step == self._part_of_epoch or (step, next_epoch) != self._saved)
 
     def end(self, drain: float | None) -> None:
         """Closes the store, and ends the guard. drain: as for `Checkpointer.close`. Raises the first failure of a save.
