@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 
+import tidemark
 from interruption import SEED, Interrupt, drawn
 
 
@@ -28,6 +29,24 @@ def sender(base, hook, n=1, number=signal.SIGTERM, times=1):
                 os.kill(os.getpid(), number)
 
     return type("Send", (base,), {hook: send})()
+
+
+def terminate_in_a_save_that_waits(monkeypatch):
+    """Has the first save that waits, for an evaluator or for memory, send this process SIGTERM. The list of the steps whose saves
+    have asked whether to go on, one for each question."""
+    asked, save_unless = [], tidemark.Checkpointer._save_unless
+
+    def save(checkpointer, is_cancelled, step, *arguments, **options):
+        def ask():
+            asked.append(step)
+            if asked.count(step) == 3:  # one that does not wait asks less often
+                os.kill(os.getpid(), signal.SIGTERM)
+            return is_cancelled()
+
+        return save_unless(checkpointer, ask, step, *arguments, **options)
+
+    monkeypatch.setattr(tidemark.Checkpointer, "_save_unless", save)
+    return asked
 
 
 @contextlib.contextmanager

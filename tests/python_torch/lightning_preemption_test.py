@@ -16,7 +16,7 @@ from lightning.pytorch.plugins.environments import SLURMEnvironment
 from lightning.pytorch.tuner import Tuner
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from lightning_test import same_weights
-from preempted import exit_code, handled, sender, terminated_at_drawn_moments
+from preempted import exit_code, handled, sender, terminate_in_a_save_that_waits, terminated_at_drawn_moments
 from tidemark.lightning import Evaluation, TidemarkCheckpoint
 
 Send = functools.partial(sender, lightning.Callback)
@@ -366,19 +366,7 @@ def test_an_evaluation_that_hangs_does_not_hold_up_the_end(runs, hook):
 
 @pytest.mark.parametrize("options", [{}, {"every_n_train_steps": 1}, {"save_on_train_epoch_end": True}])
 def test_a_signal_ends_the_wait_of_a_save_for_an_evaluation_and_the_last_save_has_that_step(runs, monkeypatch, options):
-    ended, asked = threading.Event(), []
-    save_unless = tidemark.Checkpointer._save_unless
-
-    def save(checkpointer, is_cancelled, step, *given, **more):
-        def ask():
-            asked.append(step)
-            if asked.count(step) == 3:  # it waits
-                os.kill(os.getpid(), signal.SIGTERM)
-            return is_cancelled()
-
-        return save_unless(checkpointer, ask, step, *given, **more)
-
-    monkeypatch.setattr(tidemark.Checkpointer, "_save_unless", save)
+    ended, asked = threading.Event(), terminate_in_a_save_that_waits(monkeypatch)
     try:
         with tidemark.PreemptionGuard(grace=5.0) as guard:
             evaluation = Evaluation(lambda module: ended.wait(30), on_backpressure="block")

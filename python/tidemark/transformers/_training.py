@@ -175,7 +175,7 @@ class Training:
                                       progress=self._progress)
 
     def fill_model(self) -> None:
-        """The same of the model, of which nothing may be missing."""
+        """Restores the model of the resumed step in place. MismatchError: the step lacks a tensor of it."""
         assert self.resumed is not None
         self._fill_model(self.resumed)
 

@@ -7,6 +7,7 @@ import time
 
 import pytest
 import tidemark
+from preempted import terminate_in_a_save_that_waits
 from tidemark import errors
 from trainer_runs import Run, states
 
@@ -65,18 +66,16 @@ def test_a_notice_that_is_no_signal_ends_the_run(tmp_path):
         assert run.trainer.run(9).preempted.step == 3 and 0 < guard.seconds_left() <= 30
 
 
-def test_a_signal_ends_a_save_that_waits_for_an_evaluator(tmp_path):
-    goes_on = threading.Event()
-    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGTERM))
+def test_a_signal_ends_a_save_that_waits_for_an_evaluator(tmp_path, monkeypatch):
+    ended, asked = threading.Event(), terminate_in_a_save_that_waits(monkeypatch)
+    begin = time.monotonic()
     try:
         with tidemark.PreemptionGuard(grace=5.0) as guard:  # which the close then waits for the evaluator
             run = Run(tmp_path / "store", save_interval_steps=1, preemption=guard)
-            run.trainer.evaluator("slow", when_lagging="block", max_pending=1)(lambda snapshot: goes_on.wait(60) and {})
-            run.before = lambda step: timer.start() if step == 0 else None
-            begin = time.monotonic()
+            run.trainer.evaluator("slow", when_lagging="block", max_pending=1)(lambda snapshot: ended.wait(60) and {})
             report = run.trainer.run(100)
-            assert time.monotonic() - begin < 30  # the evaluator takes a minute
     finally:
-        goes_on.set()
-    assert report.preempted.committed and 1 <= report.preempted.step < 99
+        ended.set()
+    assert time.monotonic() - begin < 50  # the evaluator takes a minute
+    assert report.preempted.committed and report.preempted.step == asked[-1]
     assert states(tmp_path / "store") == dict.fromkeys(range(report.preempted.step + 1), "committed")
