@@ -61,6 +61,26 @@ def test_the_interval_begins_with_the_training_and_with_each_save(tmp_path, monk
     assert [step.step for step in tidemark.steps(tmp_path / "other")] == [4, 8]
 
 
+@pytest.mark.parametrize(("due", "expected"), [(1, 2), (2, 2), (3, 3), (4, 5), (5, 5)])
+def test_a_save_by_time_waits_for_the_step_of_the_accumulated_gradients(tmp_path, monkeypatch, due, expected):
+    """Of each epoch's three batches, the second and the last are followed by a step of the optimizer."""
+    batches, saved_after = 0, []
+    monkeypatch.setattr(_callback, "time", types.SimpleNamespace(monotonic=lambda: float(batches >= due)))
+
+    class Counting(TidemarkCheckpoint):
+        def on_train_batch_end(self, *arguments):
+            nonlocal batches
+            batches += 1
+            super().on_train_batch_end(*arguments)
+
+        def on_save_checkpoint(self, *_):
+            saved_after.append(batches)
+
+    callback = Counting(tmp_path / "store", train_time_interval=datetime.timedelta(seconds=0.5))
+    fit(tmp_path, callback, 3, accumulate_grad_batches=2)
+    assert saved_after == [expected]
+
+
 def test_a_save_at_the_end_of_the_epoch_has_its_metrics_and_resumes_bit_for_bit(tmp_path):
     class Logging(TidemarkCheckpoint):
         def on_train_batch_end(self, trainer, module, outputs, *arguments):

@@ -41,20 +41,23 @@ def test_a_fit_beside_later_steps_is_refused(tmp_path, caplog):
     fit(tmp_path / "other", TidemarkCheckpoint(tmp_path / "other" / "store"), 1, "last")  # nothing to resume yet
 
 
-class Copy(TidemarkCheckpoint):
-    @property
-    def state_key(self):  # of older versions
-        return "TidemarkCheckpoint{'monitor': '', 'every_n_train_steps': 0}"
+class Subclass(TidemarkCheckpoint):
+    pass
 
 
-@pytest.mark.parametrize(("kind", "arguments"), [
-    (TidemarkCheckpoint, {"every_n_epochs": 1}), (Copy, {"every_n_epochs": 1}),
-    (TidemarkCheckpoint, {"train_time_interval": datetime.timedelta(0)})])
-def test_a_fit_goes_on_with_other_arguments_and_a_store_that_was_moved(tmp_path, kind, arguments):
+class OtherSubclass(TidemarkCheckpoint):
+    pass
+
+
+@pytest.mark.parametrize(("kind", "arguments", "next_kind"), [
+    (TidemarkCheckpoint, {"every_n_epochs": 1}, TidemarkCheckpoint), (Subclass, {}, TidemarkCheckpoint),
+    (TidemarkCheckpoint, {}, Subclass), (Subclass, {}, OtherSubclass),
+    (TidemarkCheckpoint, {"train_time_interval": datetime.timedelta(0)}, TidemarkCheckpoint)])
+def test_a_fit_goes_on_with_another_callback_and_a_store_that_was_moved(tmp_path, kind, arguments, next_kind):
     whole, _ = fit(tmp_path, TidemarkCheckpoint(tmp_path / "whole"), 4)
     fit(tmp_path, kind(tmp_path / "parts", **arguments), 2)
     shutil.move(tmp_path / "parts", tmp_path / "moved")
-    callback = TidemarkCheckpoint(tmp_path / "moved", monitor="val_loss", every_n_train_steps=2)
+    callback = next_kind(tmp_path / "moved", monitor="val_loss", every_n_train_steps=2)
     resumed, _ = fit(tmp_path, callback, 4, callback.resume_path)
     assert same_weights(resumed, whole)
 

@@ -142,10 +142,6 @@ class Start(TidemarkCheckpoint):
         self.found = [trainer.global_step, digest(pl_module)[0], restored]
         raise Stopped
 
-    @property
-    def state_key(self):
-        return super().state_key.replace("Start", "TidemarkCheckpoint")
-
 
 def begun(folder, store, **options):
     """[the step, the sum of the weights, whether the generators are those of the checkpoint] at the start."""

@@ -41,13 +41,17 @@ _INSTEAD = {
     **refused_by("Lightning", when="use every_n_train_steps, every_n_epochs or train_time_interval")}
 
 
+_KEY = "TidemarkCheckpoint"  # what the keys of the callbacks' states begin with in a checkpoint
+
+
 class TidemarkCheckpoint(Checkpoint):
     """Saves the whole training into the store at `store` and keeps the latest step and the best ones.
 
     every_n_train_steps, train_time_interval, every_n_epochs: when to save, one of them; by default after each epoch. A step that
     a validation follows at once is saved after it, with its metrics. Epochs are saved after each validation, or at their end
     without one. save_on_train_epoch_end: True: always at their end, where the metrics of the training are known; False: after
-    validations only. With `fast_dev_run` nothing is saved.
+    validations only. By time, a save waits for the step of the optimizer if gradients are accumulated; an epoch that is saved
+    after a validation amid them is saved without them, as by ModelCheckpoint. With `fast_dev_run` nothing is saved.
     monitor: a metric that is logged; the `save_top_k` best steps by it are kept beside the latest one, with -1 all steps.
     None: the latest step is kept, with save_top_k=-1 all. mode: "min" or "max" is best. evaluation: saved steps are evaluated
     beside the training; monitor="validation/loss" then keeps the best by what it found. progress: when the Trainer reads a step
@@ -132,8 +136,8 @@ class TidemarkCheckpoint(Checkpoint):
 
     @property
     def state_key(self) -> str:
-        # Of the callbacks of a Trainer each has a store of its own.
-        return str(self._generate_state_key(store=self.store))
+        # Of the callbacks of a Trainer each has a store of its own. A fit may go on with another subclass.
+        return f"{_KEY}{{'store': {self.store!r}}}"
 
     @property
     def skipped_evaluations(self) -> list[tuple[int, str]]:
@@ -160,9 +164,7 @@ class TidemarkCheckpoint(Checkpoint):
                                            "ckpt_path=callback.resume_path")
         self._preempted = None
         guard = TrainingGuard(self._preemption) if self._preemption and not trainer.fast_dev_run else None
-        # What the keys of these callbacks' states begin with, whatever their store is.
-        keys = tuple({f"{kind.__qualname__}{{" for kind in (type(self), TidemarkCheckpoint)})
-        self._fit = Fit(trainer, ranks, guard, keys, self._must_be_logged)
+        self._fit = Fit(trainer, ranks, guard, f"{_KEY}{{", self._must_be_logged)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         if self._fit is not None and not trainer.fast_dev_run:
@@ -183,7 +185,7 @@ class TidemarkCheckpoint(Checkpoint):
             return
         if self._train_time_interval is not None:
             due = time.monotonic() - self._fit.last_time >= self._train_time_interval.total_seconds()
-            due = trainer.strategy.broadcast(due)
+            due = trainer.strategy.broadcast(due) and self._fit.has_no_gradients
             if due:
                 self._fit.last_time = time.monotonic()
         else:

@@ -26,16 +26,15 @@ class Fit:
     """From `setup` to the end of a fit. Owns the guard, and the checkpointer from `open` on; without `open` nothing is saved, as
     in a fit by Lightning's Tuner. Belongs to the thread of the training. All ranks call the methods alike.
 
-    guard: None: signals are not noted. keys: what the keys of the callback's states in a checkpoint begin with. monitor: a metric
+    guard: None: signals are not noted. key: what the keys of the callbacks' states in a checkpoint begin with. monitor: a metric
     that the model must log; "": none.
     """
 
-    def __init__(self, trainer: Any, ranks: Ranks | None, guard: TrainingGuard | None, keys: tuple[str, ...],
-                 monitor: str) -> None:
+    def __init__(self, trainer: Any, ranks: Ranks | None, guard: TrainingGuard | None, key: str, monitor: str) -> None:
         self._trainer = trainer
         self._ranks = ranks
         self._guard = guard
-        self._keys = keys
+        self._key = key
         self._monitor = monitor
         self._shared: tuple[str, ...] = ()  # the parts of the state that are the same on all ranks
         self._checkpointer: Checkpointer | None = None
@@ -190,13 +189,18 @@ class Fit:
             _preemption.end(self._trainer, guard, exits)
 
     @property
+    def has_no_gradients(self) -> bool:
+        """Whether the gradients of the latest batch are in a step of the optimizer. Accumulated ones are not in a checkpoint."""
+        return not self._trainer.fit_loop.epoch_loop._should_accumulate()
+
+    @property
     def _rank(self) -> int:
         return 0 if self._ranks is None else self._ranks.rank
 
     def _states_in(self, checkpoint: dict[str, Any]) -> list[dict[str, Any]]:
         """What the callbacks of this class have in a checkpoint: all the same. Their keys differ from this one's if the store was
         moved."""
-        return [state for key, state in checkpoint.get("callbacks", {}).items() if str(key).startswith(self._keys)]
+        return [state for key, state in checkpoint.get("callbacks", {}).items() if str(key).startswith(self._key)]
 
     def _is_preempted(self) -> bool:
         if self._guard is None or self._checkpointer is None:
@@ -206,8 +210,7 @@ class Fit:
         return self._guard.preempted_on_any_rank(self._checkpointer)
 
     def _end_if_preempted(self) -> None:
-        # Between two steps of the optimizer the gradients would be lost.
-        if not self._trainer.fit_loop.epoch_loop._should_accumulate() and self._is_preempted():
+        if self.has_no_gradients and self._is_preempted():
             _preemption.end_fit(self._trainer)
 
     def _known_metrics(self) -> dict[str, float]:
@@ -264,7 +267,7 @@ class Fit:
         # The workers of a data loader have got the signal too, and the next batch has not come.
         loop = self._trainer.fit_loop.epoch_loop
         is_alone = guard.preempted and self._ranks is None and isinstance(exception, Exception)
-        return (is_alone and self._first_step is not None and not loop._should_accumulate()
+        return (is_alone and self._first_step is not None and self.has_no_gradients
                 and loop.batch_progress.current.ready == loop.batch_progress.current.completed)
 
     def _save_last(self, exception: BaseException, checkpointer: Checkpointer, guard: TrainingGuard) -> None:
