@@ -12,7 +12,7 @@
 #include "bench/bench_store.h"
 #include "bench/rows.h"
 #include "storage/bytes/ids.h"
-#include "storage/shard/chunk_codec.h"
+#include "storage/shard/format/chunk_codec.h"
 #include "tidemark/torch.h"
 
 namespace tidemark::bench {

@@ -12,7 +12,7 @@
 #include "fmt/format.h"
 #include "snapshot/restore/restore.h"
 #include "storage/io/file_system.h"
-#include "storage/shard/shard_writer.h"
+#include "storage/shard/write/shard_writer.h"
 #include "storage/store/store.h"
 #include "tests/snapshot/ranks/thread_gather.h"
 

@@ -13,8 +13,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "eval/average_state.h"
 #include "fmt/format.h"
-#include "snapshot/float_arrays.h"
 #include "snapshot/glob.h"
+#include "snapshot/numbers/float_arrays.h"
 #include "snapshot/staging/copy_pool.h"
 
 namespace tidemark {

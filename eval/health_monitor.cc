@@ -14,8 +14,8 @@
 #include "absl/synchronization/mutex.h"
 #include "fmt/format.h"
 #include "fmt/ranges.h"
-#include "snapshot/float_arrays.h"
 #include "snapshot/glob.h"
+#include "snapshot/numbers/float_arrays.h"
 
 namespace tidemark {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/time/clock.h"
 #include "eval/store_follower.h"
 #include "snapshot/guarded.h"
-#include "snapshot/termination_signal.h"
+#include "snapshot/process/termination_signal.h"
 #include "storage/io/file_system.h"
 #include "storage/io/link_free_path.h"
 

@@ -7,7 +7,7 @@
 
 #include "fuzz/allocation_count.h"
 #include "fuzz/fuzzing.h"
-#include "storage/shard/chunk_codec.h"
+#include "storage/shard/format/chunk_codec.h"
 
 namespace tidemark::fuzz {
 namespace {

@@ -8,7 +8,7 @@
 #include "fmt/format.h"
 #include "fuzz/hostile_case.h"
 #include "fuzz/store_image.h"
-#include "storage/shard/bounded_shard_files.h"
+#include "storage/shard/format/bounded_shard_files.h"
 
 namespace tidemark::fuzz {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "fuzz/hostile_case.h"
 #include "fuzz/store_image.h"
-#include "storage/shard/chunk_codec.h"
+#include "storage/shard/format/chunk_codec.h"
 
 namespace tidemark::fuzz {
 namespace {

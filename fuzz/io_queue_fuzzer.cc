@@ -20,7 +20,7 @@
 #include "fuzz/fuzzing.h"
 #include "fuzz/temporary_folder.h"
 #include "storage/io/file_system.h"
-#include "storage/shard/aligned_buffer.h"
+#include "storage/shard/format/aligned_buffer.h"
 
 namespace tidemark::fuzz {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "fuzz/allocation_count.h"
 #include "fuzz/fuzzing.h"
-#include "storage/shard/shard_format.h"
+#include "storage/shard/format/shard_format.h"
 
 namespace tidemark::fuzz {
 namespace {

@@ -10,8 +10,8 @@
 #include "fuzz/allocation_count.h"
 #include "fuzz/fuzzing.h"
 #include "fuzz/store_image.h"
-#include "storage/shard/shard_format.h"
-#include "storage/shard/shard_index_layout.h"
+#include "storage/shard/format/shard_format.h"
+#include "storage/shard/format/shard_index_layout.h"
 
 namespace tidemark::fuzz {
 namespace {

@@ -15,7 +15,7 @@
 #include <string>
 
 #include "fuzz/fuzzing.h"
-#include "storage/shard/shard_format.h"
+#include "storage/shard/format/shard_format.h"
 
 namespace tidemark::fuzz {
 

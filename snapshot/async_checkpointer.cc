@@ -13,7 +13,7 @@
 #include "snapshot/deadline.h"
 #include "snapshot/guarded.h"
 #include "snapshot/resolved_future.h"
-#include "snapshot/save_request.h"
+#include "snapshot/saves/save_request.h"
 #include "storage/bytes/byte_reader.h"
 #include "storage/bytes/byte_writer.h"
 #include "storage/io/exception_status.h"
@@ -117,8 +117,8 @@ bool AsyncCheckpointer::ShouldSave(int64_t step) const {
   if (should.ok()) return *should;
   // An unwanted save costs less than a missing one.
   storage::BestEffort([&] {
-    impl_->listeners.Warn(
-        fmt::format("step {} is to be saved, though that is not known: {}", step, should.status().ToString()));
+    impl_->listeners.Warn(fmt::format("step {} is to be saved, though that is not known: {}", step,
+                                      std::string(should.status().message())));
   });
   return true;
 }

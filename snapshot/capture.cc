@@ -15,7 +15,7 @@
 #include "snapshot/restore/entry_match.h"
 #include "snapshot/staging/available_memory.h"
 #include "snapshot/staging/stager.h"
-#include "storage/shard/shard_format.h"
+#include "storage/shard/format/shard_format.h"
 
 namespace tidemark {
 namespace {

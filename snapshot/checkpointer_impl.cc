@@ -393,7 +393,7 @@ void AsyncCheckpointer::Impl::CloseAndLeave() {
   const Deadline drained = close_ran_out ? Deadline::Passed() : Deadline::After(options.close_timeout);
   const Deadline released = close_ran_out ? Deadline::After(kReleaseTimeout) : drained;
   const absl::Status status = Guarded("Close", [&] { return Close(drained, released); });
-  if (!status.ok()) storage::BestEffort([&] { listeners.Warn(status.ToString()); });
+  if (!status.ok()) storage::BestEffort([&] { listeners.Warn(std::string(status.message())); });
   if (!closed_down || !closed_down->ready()) Abandon();
 }
 

@@ -8,8 +8,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "storage/shard/shard_reader.h"
-#include "storage/shard/shard_writer.h"
+#include "storage/shard/read/shard_reader.h"
+#include "storage/shard/write/shard_writer.h"
 #include "tidemark/async_checkpointer.h"
 
 namespace tidemark {

@@ -12,7 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "snapshot/deadline.h"
 #include "snapshot/guarded.h"
-#include "snapshot/owner_process.h"
+#include "snapshot/process/owner_process.h"
 
 namespace tidemark {
 

@@ -9,7 +9,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "fmt/format.h"
 #include "snapshot/guarded.h"
-#include "storage/shard/entry_names.h"
+#include "storage/shard/format/entry_names.h"
 
 namespace tidemark {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "snapshot/save_outcome.h"
+#include "snapshot/saves/save_outcome.h"
 #include "tidemark/statistics.h"
 
 namespace tidemark {

@@ -26,7 +26,7 @@
 #include "storage/records/manifest_records.h"
 #include "storage/records/metric_report.h"
 #include "storage/records/phases_record.h"
-#include "storage/shard/chunk_codec.h"
+#include "storage/shard/format/chunk_codec.h"
 #include "storage/store/first_format/folder_note.h"
 #include "storage/store/first_format/store_request.h"
 #include "storage/store/lease.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "fuzz/fuzzing.h"
-#include "storage/shard/chunk_codec.h"
+#include "storage/shard/format/chunk_codec.h"
 
 namespace tidemark::fuzz {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "storage/shard/shard_format.h"
+#include "storage/shard/format/shard_format.h"
 
 namespace tidemark::fuzz {
 

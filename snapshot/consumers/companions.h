@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "snapshot/staging/staged_snapshot.h"
-#include "storage/shard/shard_writer.h"
+#include "storage/shard/write/shard_writer.h"
 #include "tidemark/companion.h"
 
 namespace tidemark {

@@ -8,7 +8,7 @@
 #include <deque>
 
 #include "absl/time/time.h"
-#include "storage/shard/busy_spans.h"
+#include "storage/shard/write/busy_spans.h"
 
 namespace tidemark {
 

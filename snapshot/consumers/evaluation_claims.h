@@ -18,7 +18,7 @@
 #include "snapshot/staging/snapshot_shelf.h"
 #include "storage/io/file_system.h"
 #include "storage/retention/retention_plan.h"
-#include "storage/shard/shard_reader.h"
+#include "storage/shard/read/shard_reader.h"
 #include "storage/store/store.h"
 
 namespace tidemark {

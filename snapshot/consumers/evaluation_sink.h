@@ -5,7 +5,7 @@
 
 #include <string_view>
 
-#include "snapshot/pending_save.h"
+#include "snapshot/saves/pending_save.h"
 #include "tidemark/step_info.h"
 
 namespace tidemark {

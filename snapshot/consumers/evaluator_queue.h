@@ -20,7 +20,7 @@
 #include "absl/time/time.h"
 #include "snapshot/consumers/evaluation_sink.h"
 #include "snapshot/deadline.h"
-#include "snapshot/pending_save.h"
+#include "snapshot/saves/pending_save.h"
 #include "snapshot/staging/snapshot_shelf.h"
 #include "snapshot/staging/staged_snapshot.h"
 #include "tidemark/evaluator.h"

@@ -10,7 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "fmt/format.h"
 #include "snapshot/glob.h"
-#include "snapshot/half_precision.h"
+#include "snapshot/numbers/half_precision.h"
 #include "snapshot/staging/owned_snapshot.h"
 
 namespace tidemark {

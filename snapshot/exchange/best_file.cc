@@ -19,7 +19,7 @@
 #include "snapshot/exchange/export_metadata.h"
 #include "snapshot/guarded.h"
 #include "snapshot/listeners.h"
-#include "snapshot/owner_process.h"
+#include "snapshot/process/owner_process.h"
 #include "storage/io/exception_status.h"
 #include "storage/io/link_free_path.h"
 #include "storage/io/thread_priority.h"

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "snapshot/float_arrays.h"
-#include "snapshot/half_precision.h"
+#include "snapshot/numbers/float_arrays.h"
+#include "snapshot/numbers/half_precision.h"
 
 namespace tidemark {
 namespace {

@@ -29,7 +29,7 @@
 #include "snapshot/housekeeping/retry_warnings.h"
 #include "snapshot/housekeeping/step_deletions.h"
 #include "snapshot/housekeeping/store_upkeep.h"
-#include "snapshot/save_outcome.h"
+#include "snapshot/saves/save_outcome.h"
 #include "snapshot/stopwatch.h"
 #include "storage/store/store.h"
 #include "tidemark/future.h"

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "fmt/format.h"
-#include "storage/shard/shard_files.h"
+#include "storage/shard/format/shard_files.h"
 #include "storage/store/attempt_reader.h"
 
 namespace tidemark {

@@ -12,7 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "storage/shard/shard_writer.h"
+#include "storage/shard/format/reusable_shard.h"
 #include "storage/store/store.h"
 
 namespace tidemark {

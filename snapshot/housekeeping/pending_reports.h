@@ -16,7 +16,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "snapshot/pending_save.h"
+#include "snapshot/saves/pending_save.h"
 #include "tidemark/future.h"
 #include "tidemark/step_info.h"
 

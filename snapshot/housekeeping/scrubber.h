@@ -13,8 +13,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "storage/io/file_system.h"
-#include "storage/shard/chunk_scrub.h"
-#include "storage/shard/shard_writer.h"
+#include "storage/shard/format/reusable_shard.h"
+#include "storage/shard/read/chunk_scrub.h"
 
 namespace tidemark {
 

@@ -6,8 +6,8 @@
 #include <variant>
 
 #include "fmt/format.h"
-#include "storage/shard/box_overlap.h"
-#include "storage/shard/entry_names.h"
+#include "storage/shard/format/box_overlap.h"
+#include "storage/shard/format/entry_names.h"
 
 namespace tidemark {
 namespace {

@@ -13,8 +13,8 @@
 #include "fmt/format.h"
 #include "storage/bytes/ids.h"
 #include "storage/io/printable_text.h"
-#include "storage/shard/aligned_buffer.h"
-#include "storage/shard/name_table.h"
+#include "storage/shard/format/aligned_buffer.h"
+#include "storage/shard/format/name_table.h"
 
 namespace tidemark {
 namespace {

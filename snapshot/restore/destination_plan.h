@@ -12,7 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "storage/shard/shard_reader.h"
+#include "storage/shard/read/shard_reader.h"
 
 namespace tidemark {
 

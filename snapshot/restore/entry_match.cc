@@ -9,10 +9,10 @@
 
 #include "fmt/format.h"
 #include "fmt/ranges.h"
-#include "snapshot/float_arrays.h"
 #include "snapshot/glob.h"
+#include "snapshot/numbers/float_arrays.h"
 #include "storage/io/printable_text.h"
-#include "storage/shard/name_table.h"
+#include "storage/shard/format/name_table.h"
 
 namespace tidemark {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "fmt/format.h"
 #include "storage/bytes/ids.h"
-#include "storage/shard/name_table.h"
+#include "storage/shard/format/name_table.h"
 
 namespace tidemark {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "snapshot/restore/restore.h"
 #include "storage/records/manifest_records.h"
-#include "storage/shard/shard_format.h"
+#include "storage/shard/format/shard_format.h"
 #include "storage/store/attempt_reader.h"
 #include "tidemark/state.h"
 

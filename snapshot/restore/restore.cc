@@ -23,7 +23,7 @@
 #include "snapshot/restore/saved_entries.h"
 #include "snapshot/stopwatch.h"
 #include "storage/io/exception_status.h"
-#include "storage/shard/name_table.h"
+#include "storage/shard/format/name_table.h"
 
 namespace tidemark {
 namespace {

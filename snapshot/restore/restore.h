@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "storage/io/file_system.h"
 #include "storage/records/manifest_records.h"
-#include "storage/shard/shard_reader.h"
+#include "storage/shard/read/shard_reader.h"
 #include "storage/store/attempt_reader.h"
 #include "storage/store/store_layout.h"
 #include "tidemark/async_checkpointer.h"

@@ -21,7 +21,7 @@
 #include "snapshot/restore/restore.h"
 #include "snapshot/restore/restore_catalog.h"
 #include "storage/io/file_system.h"
-#include "storage/shard/shard_reader.h"
+#include "storage/shard/read/shard_reader.h"
 #include "tidemark/restore_options.h"
 #include "tidemark/state.h"
 #include "tidemark/step_selector.h"

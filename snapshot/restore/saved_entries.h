@@ -12,8 +12,8 @@
 #include "absl/status/status.h"
 #include "snapshot/restore/box_plan.h"
 #include "snapshot/restore/destination_plan.h"
-#include "storage/shard/shard_format.h"
-#include "storage/shard/shard_reader.h"
+#include "storage/shard/format/shard_format.h"
+#include "storage/shard/read/shard_reader.h"
 #include "storage/store/attempt_reader.h"
 
 namespace tidemark {

@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "snapshot/restore/box_read.h"
 #include "snapshot/restore/stored_step.h"
-#include "storage/shard/name_table.h"
+#include "storage/shard/format/name_table.h"
 #include "tidemark/step_reader.h"
 
 namespace tidemark {

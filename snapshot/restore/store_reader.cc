@@ -23,7 +23,7 @@ namespace tidemark {
 namespace {
 
 // How often Verify reports progress.
-constexpr absl::Duration kProgressInterval = absl::Milliseconds(100);
+constexpr absl::Duration kVerifyProgressInterval = absl::Milliseconds(100);
 
 // Of a directory without store.json: the index and the shards say which store it is, to who may write the file anew.
 constexpr std::string_view kMayBeAStore =
@@ -264,7 +264,7 @@ absl::StatusOr<VerifyReport> StoreReader::Verify(int64_t step, const VerifyOptio
     const auto advance = [&](uint64_t bytes) {
       done.bytes_done += bytes;
       done.bytes_total = std::max(done.bytes_total, done.bytes_done);
-      if (reported && reported->elapsed() < kProgressInterval) return;
+      if (reported && reported->elapsed() < kVerifyProgressInterval) return;
       reported.emplace();
       callbacks.Progress(done);
     };

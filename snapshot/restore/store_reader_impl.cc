@@ -13,7 +13,7 @@
 #include "snapshot/restore/restore.h"
 #include "snapshot/restore/stored_step.h"
 #include "storage/io/printable_text.h"
-#include "storage/shard/bounded_shard_files.h"
+#include "storage/shard/format/bounded_shard_files.h"
 #include "storage/store/first_format/convert.h"
 
 namespace tidemark {

@@ -20,7 +20,7 @@
 #include "storage/io/held_names.h"
 #include "storage/records/best_modes.h"
 #include "storage/records/manifest_records.h"
-#include "storage/shard/shard_reader.h"
+#include "storage/shard/read/shard_reader.h"
 #include "storage/store/attempt_reader.h"
 #include "storage/store/store_journal.h"
 #include "storage/store/store_layout.h"

@@ -9,7 +9,7 @@
 #include "fmt/format.h"
 #include "snapshot/consumers/companions.h"
 #include "snapshot/consumers/filtered_snapshot.h"
-#include "snapshot/half_precision.h"
+#include "snapshot/numbers/half_precision.h"
 #include "snapshot/restore/saved_entries.h"
 #include "snapshot/staging/owned_snapshot.h"
 

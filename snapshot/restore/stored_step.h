@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "snapshot/restore/box_read.h"
 #include "storage/io/file_system.h"
-#include "storage/shard/shard_reader.h"
+#include "storage/shard/read/shard_reader.h"
 #include "tidemark/step_reader.h"
 
 namespace tidemark {

@@ -23,7 +23,7 @@ uint64_t BytesOf(const EntrySpec& spec) {
 }
 
 // Entries that are too small to be read directly are packed.
-uint64_t AlignmentOf(uint64_t bytes) {
+uint64_t PackedAlignment(uint64_t bytes) {
   return bytes >= storage::kDirectAlignment ? storage::kDirectAlignment : kAlignment;
 }
 
@@ -44,7 +44,7 @@ absl::StatusOr<std::shared_ptr<OwnedSnapshot>> OwnedSnapshot::Create(Contents co
   for (size_t i = 0; i < entries.size(); ++i) {
     if (snapshot->is_alias(i)) continue;
     sizes[i] = BytesOf(entries[i]);
-    const uint64_t alignment = AlignmentOf(sizes[i]);
+    const uint64_t alignment = PackedAlignment(sizes[i]);
     offsets[i] = (total + alignment - 1) / alignment * alignment;
     fits = fits && !__builtin_add_overflow(offsets[i], sizes[i], &total) &&
            total <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max());

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "storage/shard/name_table.h"
+#include "storage/shard/format/name_table.h"
 #include "tidemark/snapshot.h"
 
 namespace tidemark {

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "snapshot/pending_save.h"
-#include "snapshot/save_outcome.h"
-#include "snapshot/save_phases.h"
+#include "snapshot/saves/pending_save.h"
+#include "snapshot/saves/save_outcome.h"
+#include "snapshot/saves/save_phases.h"
 #include "snapshot/staging/staging_arena.h"
 #include "snapshot/staging/staging_plan.h"
 #include "snapshot/staging/staging_progress.h"

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "storage/shard/name_table.h"
+#include "storage/shard/format/name_table.h"
 #include "tidemark/entry.h"
 #include "tidemark/state.h"
 

@@ -13,7 +13,7 @@
 #include "fmt/ranges.h"
 #include "snapshot/restore/box_plan.h"
 #include "snapshot/torch/torch_copy.h"
-#include "storage/shard/box_overlap.h"
+#include "storage/shard/format/box_overlap.h"
 
 namespace tidemark {
 namespace {

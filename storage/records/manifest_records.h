@@ -23,7 +23,7 @@
 #include "absl/status/statusor.h"
 #include "storage/io/file_system.h"
 #include "storage/records/shards_digest.h"
-#include "storage/shard/shard_format.h"
+#include "storage/shard/format/shard_format.h"
 #include "tidemark/step_info.h"
 
 namespace tidemark::storage {

@@ -11,7 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "fmt/format.h"
 #include "storage/records/json_fields.h"
-#include "storage/shard/shard_verify.h"
+#include "storage/shard/read/shard_verify.h"
 
 namespace tidemark::storage {
 namespace {

@@ -14,7 +14,7 @@
 #include "absl/time/time.h"
 #include "storage/bytes/ids.h"
 #include "storage/records/manifest_records.h"
-#include "storage/shard/shard_format.h"
+#include "storage/shard/format/shard_format.h"
 
 namespace tidemark::storage {
 

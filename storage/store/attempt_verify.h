@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "storage/io/file_system.h"
 #include "storage/records/manifest_records.h"
-#include "storage/shard/shard_verify.h"
+#include "storage/shard/read/shard_verify.h"
 #include "storage/store/store_layout.h"
 
 namespace tidemark::storage {

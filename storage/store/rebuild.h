@@ -18,7 +18,7 @@
 #include "storage/journal/entry.h"
 #include "storage/records/fact.h"
 #include "storage/records/step_catalog.h"
-#include "storage/shard/shard_reader.h"
+#include "storage/shard/read/shard_reader.h"
 #include "storage/store/memory_catalog.h"
 #include "storage/store/store_layout.h"
 

@@ -32,7 +32,7 @@
 #include "storage/io/held_names.h"
 #include "storage/records/fact.h"
 #include "storage/records/step_catalog.h"
-#include "storage/shard/shard_reader.h"
+#include "storage/shard/read/shard_reader.h"
 #include "storage/store/attempt_sink.h"
 #include "storage/store/held_store.h"
 #include "storage/store/step_changes.h"

@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-#include "storage/shard/aligned_buffer.h"
+#include "storage/shard/format/aligned_buffer.h"
 
 namespace tidemark::crash {
 

@@ -11,7 +11,7 @@
 #include "storage/io/check.h"
 #include "storage/journal/entry.h"
 #include "storage/journal/journal_files.h"
-#include "storage/shard/shard_reader.h"
+#include "storage/shard/read/shard_reader.h"
 #include "storage/store/store_layout.h"
 #include "tests/crash/scenarios.h"
 

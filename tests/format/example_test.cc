@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "storage/journal/entry.h"
 #include "storage/records/fact.h"
-#include "storage/shard/shard_verify.h"
+#include "storage/shard/read/shard_verify.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
 #include "tests/storage/shard/shard_testing.h"

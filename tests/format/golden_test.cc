@@ -5,7 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "storage/bytes/byte_reader.h"
-#include "storage/shard/shard_verify.h"
+#include "storage/shard/read/shard_verify.h"
 #include "tests/format/golden_contents.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"

@@ -26,7 +26,7 @@
 #include "storage/io/printable_text.h"
 #include "storage/journal/journal_files.h"
 #include "storage/records/fact.h"
-#include "storage/shard/shard_verify.h"
+#include "storage/shard/read/shard_verify.h"
 #include "storage/store/attempt_reader.h"
 #include "storage/store/store_identity.h"
 #include "tests/fuzz/measured_child.h"

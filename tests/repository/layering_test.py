@@ -12,7 +12,8 @@ import source_tree
 
 # Each room, and the rooms whose headers its files may include besides its own and the public ones. The first room
 # whose prefix fits a path is the path's room.
-STORAGE = ["storage/io/", "storage/bytes/", "storage/codec/", "storage/shard/", "storage/records/", "storage/journal/",
+SHARD = ["storage/shard/format/", "storage/shard/write/", "storage/shard/read/"]
+STORAGE = ["storage/io/", "storage/bytes/", "storage/codec/", *SHARD, "storage/records/", "storage/journal/",
            "storage/index/", "storage/store/", "storage/ranks/", "storage/retention/"]
 ROOMS = [
     ("include/tidemark/torch.h", []),
@@ -21,13 +22,15 @@ ROOMS = [
     ("storage/io/", []),
     ("storage/bytes/", ["storage/io/"]),
     ("storage/codec/", []),
-    ("storage/shard/", ["storage/io/", "storage/bytes/", "storage/codec/"]),
-    ("storage/records/", ["storage/io/", "storage/bytes/", "storage/shard/"]),
+    ("storage/shard/format/", ["storage/io/", "storage/bytes/", "storage/codec/"]),
+    ("storage/shard/write/", ["storage/io/", "storage/bytes/", "storage/codec/", "storage/shard/format/"]),
+    ("storage/shard/read/", ["storage/io/", "storage/bytes/", "storage/shard/format/"]),
+    ("storage/records/", ["storage/io/", "storage/bytes/", *SHARD]),
     ("storage/journal/", ["storage/io/", "storage/bytes/"]),
     ("storage/index/", ["storage/io/", "storage/bytes/", "storage/records/", "storage/journal/"]),
-    ("storage/store/", ["storage/io/", "storage/bytes/", "storage/shard/", "storage/records/", "storage/journal/",
+    ("storage/store/", ["storage/io/", "storage/bytes/", *SHARD, "storage/records/", "storage/journal/",
                         "storage/index/"]),
-    ("storage/ranks/", ["storage/io/", "storage/bytes/", "storage/shard/", "storage/records/", "storage/journal/",
+    ("storage/ranks/", ["storage/io/", "storage/bytes/", *SHARD, "storage/records/", "storage/journal/",
                         "storage/store/"]),
     ("storage/retention/", ["storage/io/", "storage/bytes/", "storage/records/", "storage/store/"]),
     ("snapshot/exchange/", STORAGE + ["snapshot/"]),
@@ -135,20 +138,20 @@ class Layering(unittest.TestCase):
 
     def test_arrows_down_are_allowed(self):
         self.assert_allowed("storage/index/manifest.cc", "storage/bytes/ids.h")
-        self.assert_allowed("storage/shard/entry.cc", "storage/io/file_system.h")
+        self.assert_allowed("storage/shard/format/entry.cc", "storage/io/file_system.h")
         self.assert_allowed("storage/io/posix.cc", "tidemark/entry.h")
         self.assert_allowed("snapshot/consumers/persister.cc", "storage/store/store.h")
         self.assert_allowed("snapshot/torch/torch_state.cc", "snapshot/staging/staging_plan.h")
         self.assert_allowed("snapshot/torch/torch_state.cc", "torch/torch.h")
         self.assert_allowed("snapshot/torch/torch_file.cc", "snapshot/exchange/torch_contents.h")
         self.assert_allowed("eval/worker.cc", "snapshot/restore/restore.h")
-        self.assert_allowed("snapshot/exchange/export.cc", "snapshot/float_arrays.h")
-        self.assert_allowed("tests/storage/shard/chunk_codec_test.cc", "zstd.h")
+        self.assert_allowed("snapshot/exchange/export.cc", "snapshot/numbers/float_arrays.h")
+        self.assert_allowed("tests/storage/shard/format/chunk_codec_test.cc", "zstd.h")
 
     def test_arrows_up_are_refused(self):
         self.assert_refused("storage/io/posix.cc", "storage/bytes/ids.h", "up to storage/bytes/")
         self.assert_refused("storage/bytes/ids.cc", "storage/index/manifest.h", "up to storage/index/")
-        self.assert_refused("storage/journal/journal.cc", "storage/shard/shard_format.h", "up to storage/shard/")
+        self.assert_refused("storage/journal/journal.cc", "storage/shard/format/shard_format.h", "up to storage/shard/")
         self.assert_refused("storage/codec/byte_planes.cc", "storage/bytes/ids.h", "up to storage/bytes/")
         self.assert_refused("storage/store/a.cc", "snapshot/persister.h", "up to snapshot/")
         self.assert_refused("storage/store/a.cc", "eval/worker.h", "up to eval/")
@@ -164,6 +167,9 @@ class Layering(unittest.TestCase):
         self.assert_refused("include/tidemark/state.h", "tidemark/torch.h", "the LibTorch edge belongs to")
         self.assert_refused("snapshot/consumers/persister.cc", "ATen/core/Tensor.h", "LibTorch belongs to")
         self.assert_refused("snapshot/consumers/persister.cc", "tidemark/torch.h", "the LibTorch edge belongs to")
+        self.assert_refused("storage/shard/write/a.cc", "storage/shard/read/shard_reader.h", "up to storage/shard/read/")
+        self.assert_refused("storage/shard/read/a.cc", "storage/shard/write/shard_writer.h", "up to storage/shard/write/")
+        self.assert_refused("storage/shard/format/a.cc", "storage/shard/read/shard_reader.h", "up to storage/shard/read/")
         self.assert_refused("storage/shard/a.cc", "liburing.h", "liburing belongs to")
         self.assert_refused("storage/io/a.cc", "zstd.h", "zstd belongs to")
         self.assert_refused("storage/shard/a.cc", "rocksdb/db.h", "RocksDB belongs to")

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "snapshot/machine.h"
+#include "snapshot/process/machine.h"
 #include "storage/io/file_system.h"
 #include "storage/io/link_free_path.h"
 #include "storage/store/store_layout.h"

@@ -9,7 +9,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "storage/shard/shard_format.h"
+#include "storage/shard/format/shard_format.h"
 #include "tests/snapshot/rotting_store.h"
 #include "tests/storage/io/drawn_cases.h"
 

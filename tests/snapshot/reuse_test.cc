@@ -13,7 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/io/file_system.h"
-#include "storage/shard/chunk_reuse.h"
+#include "storage/shard/write/chunk_reuse.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
 #include "tests/snapshot/journal_calls.h"
 #include "tests/snapshot/observers.h"

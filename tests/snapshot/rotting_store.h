@@ -16,7 +16,7 @@
 #include "gtest/gtest.h"
 #include "snapshot/restore/restore.h"
 #include "storage/io/draft_file_system.h"
-#include "storage/shard/shard_verify.h"
+#include "storage/shard/read/shard_verify.h"
 #include "storage/store/store.h"
 #include "tests/snapshot/checkpointer_on_file_system.h"
 #include "tests/snapshot/observers.h"

@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "snapshot/restore/box_plan.h"
 #include "storage/io/file_system.h"
-#include "storage/shard/shard_writer.h"
+#include "storage/shard/write/shard_writer.h"
 #include "storage/store/store.h"
 #include "tests/storage/store/test_store.h"
 

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "storage/bytes/ids.h"
 #include "storage/io/file_system.h"
-#include "storage/shard/shard_reader.h"
+#include "storage/shard/read/shard_reader.h"
 #include "storage/store/store_layout.h"
 
 namespace tidemark::storage {

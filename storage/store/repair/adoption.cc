@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "fmt/format.h"
-#include "storage/shard/shard_format.h"
-#include "storage/shard/shard_reader.h"
+#include "storage/shard/format/shard_format.h"
+#include "storage/shard/read/shard_reader.h"
 #include "storage/store/attempt_reader.h"
 #include "storage/store/attempt_verify.h"
 #include "storage/store/garbage.h"

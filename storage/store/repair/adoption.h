@@ -14,7 +14,7 @@
 #include "storage/io/file_system.h"
 #include "storage/records/manifest_records.h"
 #include "storage/records/step_catalog.h"
-#include "storage/shard/shard_reader.h"
+#include "storage/shard/read/shard_reader.h"
 #include "storage/store/store.h"
 #include "storage/store/store_layout.h"
 

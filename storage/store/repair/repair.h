@@ -17,7 +17,7 @@
 #include "absl/status/statusor.h"
 #include "storage/bytes/ids.h"
 #include "storage/io/file_system.h"
-#include "storage/shard/shard_reader.h"
+#include "storage/shard/read/shard_reader.h"
 #include "storage/store/repair/store_change.h"
 
 namespace tidemark::storage {

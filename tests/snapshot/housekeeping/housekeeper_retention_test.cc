@@ -18,7 +18,7 @@
 #include "gtest/gtest.h"
 #include "snapshot/deadline.h"
 #include "snapshot/housekeeping/housekeeper.h"
-#include "snapshot/pending_save.h"
+#include "snapshot/saves/pending_save.h"
 #include "storage/store/store.h"
 #include "tests/snapshot/gated_state.h"
 #include "tests/snapshot/housekeeper_testing.h"

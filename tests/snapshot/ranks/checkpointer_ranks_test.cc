@@ -13,7 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/bytes/ids.h"
-#include "storage/shard/shard_reader.h"
+#include "storage/shard/read/shard_reader.h"
 #include "storage/store/store_layout.h"
 #include "tests/snapshot/other_process.h"
 #include "tests/snapshot/ranks/trainer_ranks.h"

@@ -1,5 +1,5 @@
 // A job that has split a matrix in one way, and goes on with another number of ranks or another split. A box of columns
-// is stored in tiles (storage/shard/tiles.h).
+// is stored in tiles (storage/shard/write/tiles.h).
 
 #include <cstdint>
 #include <string>

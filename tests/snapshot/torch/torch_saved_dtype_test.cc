@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "snapshot/half_precision.h"
+#include "snapshot/numbers/half_precision.h"
 #include "tests/snapshot/pretend_accelerator.h"
 #include "tests/snapshot/torch/torch_checkpoint.h"
 #include "tests/snapshot/torch/torch_test_headers.h"

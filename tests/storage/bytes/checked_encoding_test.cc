@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "storage/bytes/byte_reader.h"
-#include "storage/shard/shard_format.h"
+#include "storage/shard/format/shard_format.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/shard/shard_testing.h"
 

@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "absl/time/time.h"
-#include "storage/shard/shard_format.h"
+#include "storage/shard/format/shard_format.h"
 #include "tidemark/retention.h"
 
 namespace tidemark::storage {

@@ -19,9 +19,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "storage/shard/shard_reader.h"
-#include "storage/shard/shard_verify.h"
-#include "storage/shard/shard_writer.h"
+#include "storage/shard/read/shard_reader.h"
+#include "storage/shard/read/shard_verify.h"
+#include "storage/shard/write/shard_writer.h"
 #include "tests/storage/io/sanitizers.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"

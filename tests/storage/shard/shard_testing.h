@@ -12,10 +12,10 @@
 #include <string_view>
 #include <vector>
 
-#include "storage/shard/aligned_buffer.h"
-#include "storage/shard/shard_format.h"
-#include "storage/shard/shard_reader.h"
-#include "storage/shard/shard_writer.h"
+#include "storage/shard/format/aligned_buffer.h"
+#include "storage/shard/format/shard_format.h"
+#include "storage/shard/read/shard_reader.h"
+#include "storage/shard/write/shard_writer.h"
 
 namespace tidemark::storage {
 

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "gtest/gtest.h"
-#include "storage/shard/shard_writer.h"
+#include "storage/shard/write/shard_writer.h"
 #include "storage/store/attempt_reader.h"
 #include "storage/store/store.h"
 #include "tests/storage/io/file_tree.h"

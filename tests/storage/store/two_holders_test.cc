@@ -24,7 +24,7 @@
 #include "fmt/format.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "storage/shard/shard_writer.h"
+#include "storage/shard/write/shard_writer.h"
 #include "storage/store/attempt_reader.h"
 #include "storage/store/garbage.h"
 #include "storage/store/store.h"

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "snapshot/stopwatch.h"
-#include "storage/shard/aligned_buffer.h"
-#include "storage/shard/preallocation.h"
-#include "storage/shard/shard_writer.h"
+#include "storage/shard/format/aligned_buffer.h"
+#include "storage/shard/write/preallocation.h"
+#include "storage/shard/write/shard_writer.h"
 
 namespace tidemark::inspect {
 namespace {

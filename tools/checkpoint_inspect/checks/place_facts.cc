@@ -25,8 +25,8 @@
 #include "storage/io/machine.h"
 #include "storage/io/posix_file.h"
 #include "storage/io/unique_fd.h"
-#include "storage/shard/aligned_buffer.h"
-#include "storage/shard/shard_writer.h"
+#include "storage/shard/format/aligned_buffer.h"
+#include "storage/shard/write/shard_writer.h"
 
 namespace tidemark::inspect {
 namespace {

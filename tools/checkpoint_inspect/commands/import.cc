@@ -12,7 +12,7 @@
 #include "fmt/format.h"
 #include "storage/io/file_system.h"
 #include "storage/io/link_free_path.h"
-#include "storage/shard/shard_writer.h"
+#include "storage/shard/write/shard_writer.h"
 #include "storage/store/store.h"
 #include "tools/checkpoint_inspect/checks/store_owner.h"
 #include "tools/checkpoint_inspect/cli/interrupt.h"

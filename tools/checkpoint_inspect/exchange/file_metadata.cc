@@ -7,7 +7,7 @@
 #include "fmt/format.h"
 #include "snapshot/exchange/value_text.h"
 #include "storage/records/json_fields.h"
-#include "storage/shard/shard_format.h"
+#include "storage/shard/format/shard_format.h"
 #include "tools/checkpoint_inspect/output/json.h"
 #include "tools/checkpoint_inspect/output/text.h"
 

@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "storage/shard/shard_writer.h"
+#include "storage/shard/write/shard_writer.h"
 #include "tools/checkpoint_inspect/tensors/tensor_source.h"
 
 namespace tidemark::inspect {

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <limits>
 
-#include "snapshot/float_arrays.h"
+#include "snapshot/numbers/float_arrays.h"
 
 namespace tidemark::inspect {
 namespace {

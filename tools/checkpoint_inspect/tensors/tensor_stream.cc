@@ -5,8 +5,8 @@
 #include <optional>
 #include <utility>
 
-#include "storage/shard/aligned_buffer.h"
-#include "storage/shard/range_fetcher.h"
+#include "storage/shard/format/aligned_buffer.h"
+#include "storage/shard/read/range_fetcher.h"
 #include "tools/checkpoint_inspect/cli/interrupt.h"
 
 namespace tidemark::inspect {

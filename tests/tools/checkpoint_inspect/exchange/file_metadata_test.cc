@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "gmock/gmock.h"
-#include "storage/shard/shard_format.h"
+#include "storage/shard/format/shard_format.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tools/checkpoint_inspect/output/json.h"
 
