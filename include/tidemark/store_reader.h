@@ -170,6 +170,9 @@ class StoreReader {
 
   // Holds the step's shards open, to read several entries. Errors as of Contents.
   absl::StatusOr<std::unique_ptr<StepReader>> OpenStep(int64_t step, StepView view = StepView::kParts) const;
+  // The selected step. If its files are gone, Refresh is called, and a step is selected once more. Errors also of
+  // FindStep and Refresh.
+  absl::StatusOr<std::unique_ptr<StepReader>> OpenSelected(const StepSelector& step, StepView view = StepView::kParts);
 
   // The bytes of one entry, checked. If it was saved in parts, it is the whole, made of all of them: see
   // StepReader::ReadBox, also for the errors. kNotFound: no such step or entry, or a file is gone. kDataLoss: damaged.

@@ -25,7 +25,6 @@ namespace tidemark::python {
 namespace {
 
 struct StepFile {
-  StepInfo info;
   std::unique_ptr<StepReader> reader;
 };
 
@@ -36,11 +35,9 @@ absl::StatusOr<std::unique_ptr<StoreReader>> OpenStore(const std::string& direct
 absl::StatusOr<StepFile> OpenStepFile(const std::string& directory, const StepSelector& selector, bool untrusted) {
   absl::StatusOr<std::unique_ptr<StoreReader>> store = OpenStore(directory, untrusted);
   if (!store.ok()) return store.status();
-  absl::StatusOr<StepInfo> info = (*store)->FindStep(selector);
-  if (!info.ok()) return info.status();
-  absl::StatusOr<std::unique_ptr<StepReader>> reader = (*store)->OpenStep(info->step, StepView::kWholes);
+  absl::StatusOr<std::unique_ptr<StepReader>> reader = (*store)->OpenSelected(selector, StepView::kWholes);
   if (!reader.ok()) return reader.status();
-  return StepFile{*std::move(info), *std::move(reader)};
+  return StepFile{*std::move(reader)};
 }
 
 absl::StatusOr<VerifyReport> Verify(const std::string& directory, const StepSelector& selector,
@@ -91,7 +88,7 @@ void ReadInPieces(uint64_t bytes, uint64_t row_bytes, const Read& read) {
 
 void BindStepFile(nb::module_& module) {
   nb::class_<StepFile>(module, "StepFile")
-      .def("info", [](const StepFile& file) { return DictOf(file.info); })
+      .def("info", [](const StepFile& file) { return DictOf(file.reader->contents().info); })
       .def(
           "entries",
           [](const StepFile& file) {

@@ -230,6 +230,18 @@ absl::StatusOr<std::unique_ptr<StepReader>> StoreReader::OpenStep(int64_t step, 
   });
 }
 
+absl::StatusOr<std::unique_ptr<StepReader>> StoreReader::OpenSelected(const StepSelector& step, StepView view) {
+  std::optional<std::string> gone;  // the attempt that was selected before
+  for (;;) {
+    absl::StatusOr<StepInfo> info = FindStep(step);
+    if (!info.ok()) return info.status();
+    absl::StatusOr<std::unique_ptr<StepReader>> opened = OpenStep(info->step, view);
+    if (!absl::IsNotFound(opened.status()) || gone == info->attempt) return opened;
+    gone = std::move(info->attempt);
+    if (absl::Status status = Refresh(); !status.ok()) return status;
+  }
+}
+
 absl::StatusOr<std::vector<std::byte>> StoreReader::ReadEntry(int64_t step, std::string_view name) const {
   return Guarded("ReadEntry", [&] { return impl_->ReadEntry(step, name, std::nullopt); });
 }

@@ -143,6 +143,28 @@ TEST_F(StoreRestoreTest, PassesOverWhatWasDeletedSinceItLooked) {
   EXPECT_EQ(reader->RestoreLatest(reading_.state)->step, 2);
 }
 
+TEST_F(StoreRestoreTest, OpensAnotherStepIfTheSelectedOneWasDeletedSinceItLooked) {
+  Reopen({.max_to_keep = 1});
+  Save(1);
+  auto by_selector = NewReader(), by_number = NewReader();
+  Save(2);
+  ASSERT_THAT(live_->Tidy(), IsOk());
+  auto opened = by_selector->OpenSelected(StepSelector::Latest());
+  ASSERT_THAT(opened, IsOk());
+  EXPECT_EQ((*opened)->contents().info.step, 2);
+  EXPECT_THAT(by_number->OpenSelected(1).status(), StatusIs(StatusCode::kNotFound, HasSubstr("step 1 was deleted: ")));
+}
+
+// The selected step stays, but its files do not.
+TEST_F(StoreRestoreTest, DoesNotLookForAStepForEverWhoseFilesAreGone) {
+  Save(1);
+  auto reader = NewReader();
+  for (const auto& attempt : std::filesystem::directory_iterator(store_ + "/steps")) {
+    for (const auto& shard : std::filesystem::directory_iterator(attempt)) std::filesystem::remove(shard);
+  }
+  EXPECT_THAT(reader->OpenSelected(StepSelector::Latest()).status(), StatusIs(StatusCode::kNotFound, HasSubstr("open ")));
+}
+
 TEST_F(StoreRestoreTest, PassesOverDamageAndLeavesTheMarkToTheTrainer) {
   Save(1);
   Save(2);
