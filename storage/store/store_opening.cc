@@ -86,8 +86,11 @@ absl::Status Store::InitializeJoined(const HeldStore& held) {
 absl::Status Store::Initialize() {
   if (!options_.create) {
     const absl::StatusOr<FoundIdentity> there = FindIdentity(files_, layout_);
+    if (absl::IsNotFound(there.status()) || (there.ok() && !there->id)) {
+      return absl::NotFoundError(
+          fmt::format("there is no store in {}, and the option create is false", layout_.directory()));
+    }
     if (!there.ok()) return there.status();
-    if (!there->id) return absl::NotFoundError(fmt::format("there is no store in {}", layout_.directory()));
   }
   if (absl::Status status = CreateDirectories(files_, layout_.directory()); !status.ok()) return status;
   // A directory that is not ours gets neither LOCK nor steps/.

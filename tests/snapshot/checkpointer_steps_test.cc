@@ -69,11 +69,11 @@ class CheckpointerStepsTest : public testing::Test {
 TEST_F(CheckpointerStepsTest, AMistypedPathIsNotFoundWhereNoneIsToBeMade) {
   const std::string mistyped = directory_ / "stroe";
   EXPECT_THAT(AsyncCheckpointer::Open({.directory = mistyped, .create = false}),
-              StatusIs(StatusCode::kNotFound, HasSubstr(mistyped)));
+              StatusIs(StatusCode::kNotFound, HasSubstr("there is no store in " + mistyped)));
   EXPECT_FALSE(std::filesystem::exists(mistyped)) << "nothing was made";
   std::filesystem::create_directory(mistyped);
   EXPECT_THAT(AsyncCheckpointer::Open({.directory = mistyped, .create = false}),
-              StatusIs(StatusCode::kNotFound, HasSubstr(mistyped)));
+              StatusIs(StatusCode::kNotFound, HasSubstr("there is no store in " + mistyped)));
   EXPECT_TRUE(std::filesystem::is_empty(mistyped));
 }
 

@@ -62,7 +62,7 @@ def test_the_note_of_a_holder_is_text_for_people_if_it_can_be_read(note, shown):
 
 
 def test_a_store_that_is_not_there_is_not_found(tmp_path):
-    with pytest.raises(tidemark.NotFoundError):
+    with pytest.raises(tidemark.NotFoundError, match="there is no store in .*, and the option create is false"):
         tidemark.Checkpointer(tmp_path / "store", create=False)
     with pytest.raises(tidemark.NotFoundError):
         tidemark.open(tmp_path / "store")
