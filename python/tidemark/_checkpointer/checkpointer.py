@@ -269,6 +269,7 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
                         left: float) -> tuple[Error | None, Error | None, str]:
         """For PreemptionGuard: the failures of the save and of the close, and a line about both."""
         native = self._require()
+        deadline = time.monotonic() + left
         with self._telling_ranks(native, lambda why: self._refuse_save(step, why)):
             given = checked(metrics), json_text(user_metadata, "user_metadata"), flag(overwrite, "overwrite")
             with naming(self._gather(state)):
@@ -278,7 +279,7 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
             left_running.append((native, self._state, self._owners))  # threads of the library may still use them
         else:
             self._forget_arrays()
-        self._finish()
+        self._finish(deadline)
         return errors[0], errors[1], line
 
     def wait_until_evaluated(self, timeout: float | None = None) -> None:
@@ -391,7 +392,7 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
             self._native.release()
         else:
             self._forget_arrays()
-        self._finish()
+        self._finish(deadline)
 
     def _wait_for_evaluators(self, deadline: float) -> None:
         """Until the deadline. If any has not ended then, `_last_statistics` is set, and `_close` gives them up."""
@@ -421,14 +422,15 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
             pass
         self._last_statistics = self.statistics()
 
-    def _finish(self) -> None:
+    def _finish(self, deadline: float) -> None:
+        """`deadline`: until when observers and callbacks are waited for, and at least for a moment."""
         for function in self._functions:
             if function is not None:
                 function.forget()
         self._owners = []
         self._on_devices = None  # not released: a save in `left_running` may still read the tensors
         if self._notifier is not None:
-            self._notifier.stop()
+            self._notifier.stop(max(SLICE, deadline - time.monotonic()))
         opened.discard(self)
         self._closed = True  # the last: a close that is interrupted before can be repeated
 

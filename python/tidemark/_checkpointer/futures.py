@@ -168,8 +168,7 @@ class _NotifierThread(threading.Thread):
 
 
 class Notifier:
-    """Resolves futures and tells the observer of events, on a thread of its own, from `start` to `stop`, which cancels the
-    futures that have no result. Thread-safe."""
+    """Resolves futures and tells the observer of events, on a thread of its own, from `start` to `stop`. Thread-safe."""
 
     def __init__(self, native: Any, observer: CheckpointObserver | None = None) -> None:
         self._native = native
@@ -190,11 +189,15 @@ class Notifier:
             self._native.wake()
         return future
 
-    def stop(self) -> None:
+    def stop(self, timeout: float) -> None:
+        """Cancels the futures that have no result. Waits at most `timeout` seconds for the observer and for callbacks. If one has
+        not returned then, a warning says so, and it goes on until the process ends."""
         self._stopping = True
         self._native.wake()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join()
+            self._thread.join(timeout)
+            if self._thread.is_alive():
+                logger.warning("closing: an observer or a callback of a future has not returned")
         with self._lock:
             pending = list(self._pending)
         for future in pending:

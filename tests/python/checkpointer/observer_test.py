@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -148,3 +149,30 @@ def test_that_of_a_best_file_is_told_of_exports(tmp_path):
         with tidemark.BestFile(tmp_path / "store", "loss", path, observer=observer) as file:
             file.update()
     assert observer.events == [("exported", 1, path)]
+
+
+@pytest.mark.parametrize("ends", ["close", "preemption"])
+def test_an_observer_that_does_not_return_delays_the_end_no_longer_than_its_time(tmp_path, caplog, ends):
+    entered, may_return = threading.Event(), threading.Event()
+
+    class Stuck(tidemark.CheckpointObserver):
+        def committed(self, *_):
+            entered.set()
+            may_return.wait(60)
+
+    checkpointer = tidemark.Checkpointer(tmp_path / "store", observer=Stuck())
+    handle = checkpointer.save(1, {"a": np.ones(3)})
+    assert entered.wait(30)
+    begun = time.monotonic()
+    if ends == "close":
+        checkpointer.close(timeout=0.5)
+    else:
+        with tidemark.PreemptionGuard(grace=0.5) as guard:
+            guard.note()
+            report = guard.save_and_close(checkpointer, 2, {"a": np.ones(3)})
+        assert report.committed
+    assert time.monotonic() - begun < 20
+    assert "an observer or a callback of a future has not returned" in caplog.text
+    may_return.set()
+    assert handle.committed.done()
+    assert [step.state for step in tidemark.steps(tmp_path / "store")] == ["committed"] * (1 if ends == "close" else 2)
