@@ -104,8 +104,8 @@ class TidemarkCheckpointIO(CheckpointIO):
                 raise error
             _write(path, json.dumps(reference) + "\n")
         except Exception as error:  # noqa: BLE001: kept for the thread that saves
-            with self._lock:
-                self._failures.append(error)
+            # Without the lock: a close that holds it waits for this thread.
+            self._failures.append(error)
         finally:
             done.set()
             announcement.end()
@@ -132,13 +132,17 @@ class TidemarkCheckpointIO(CheckpointIO):
             return _dicts.reported_checkpoint_of(step, REST, self._progress)
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
-        """Removes the file, and deletes the step. The highest step stays until another one is committed."""
-        real = os.path.realpath(path)
-        self._wait(real)
+        """Removes the file, and deletes the step. The highest step stays until another one is committed. Of a link only the link
+        is removed."""
+        path = _without_links(path)
+        self._wait(path)  # a save replaces a link
         with self._lock:
             if not os.path.lexists(path):
                 return
-            reference = _read(real)
+            if os.path.islink(path):
+                os.remove(path)
+                return
+            reference = _read(path)
             os.remove(path)
             self._removed.append(reference["step"])
             self._delete(self._opened())
