@@ -19,14 +19,12 @@ from ._checkpointer.health import Divergence, HealthMonitor
 from ._checkpointer.observer import logger
 from ._checkpointer.progress import Progress, progress_function
 from ._checkpointer.ranks import Ranks, least_time_left, of_rank_0, ranks_or_none, together
+from ._checkpointer.waits import PAUSE_MAX, wait_for_evaluators, wait_for_saves
 from ._preemption.guard import PreemptionGuard, PreemptionReport
 from ._preemption.training import preemption_of
-from .errors import (
-    AlreadyExistsError, DeadlineExceededError, Error, FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError)
+from .errors import AlreadyExistsError, Error, FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
 
 F = TypeVar("F", bound=EvaluatorFunction)
-
-PAUSE_MAX = 0.5  # seconds: how late a wait sees a signal, or memory that has become free
 
 
 @dataclasses.dataclass(frozen=True)
@@ -268,7 +266,7 @@ class AsyncTrainer:
                     f"{self._drain:g} seconds. Raise staging_bytes_max, or keep no arrays of snapshots")
             # An evaluator may also keep arrays of a snapshot after it has ended.
             again = time.monotonic() + pause
-            self._wait_for_evaluators(checkpointer, guard, pause)
+            wait_for_evaluators(checkpointer, again, lambda: guard.preempted)
             time.sleep(max(0.0, again - time.monotonic()))
             if guard.preempted:
                 return
@@ -277,25 +275,9 @@ class AsyncTrainer:
     def _wait_for_the_end(self, checkpointer: Checkpointer, guard: PreemptionGuard) -> bool:
         """Waits for the saves, and `drain` seconds for the evaluators. Whether all have ended; not if the run is preempted."""
         deadline = time.monotonic() + checkpointer._close_timeout
-        while checkpointer.statistics().in_flight > 0 and not guard.preempted:
-            if time.monotonic() >= deadline:
-                checkpointer.close(0.0, drain=0.0)  # raises DeadlineExceededError
-            time.sleep(0.005)
-        return self._wait_for_evaluators(checkpointer, guard, self._drain) is None
-
-    @staticmethod
-    def _wait_for_evaluators(checkpointer: Checkpointer, guard: PreemptionGuard,
-                             seconds: float) -> DeadlineExceededError | None:
-        """None: all have ended. Else what still runs when `seconds` are over, or when the run is preempted."""
-        deadline = time.monotonic() + seconds
-        while True:
-            left = 0.0 if guard.preempted else max(0.0, deadline - time.monotonic())
-            try:
-                checkpointer.wait_until_evaluated(min(left, PAUSE_MAX))
-                return None
-            except DeadlineExceededError as error:
-                if left <= PAUSE_MAX:
-                    return error
+        if not wait_for_saves(checkpointer, deadline, lambda: guard.preempted) and not guard.preempted:
+            checkpointer.close(0.0, drain=0.0)  # raises DeadlineExceededError
+        return wait_for_evaluators(checkpointer, time.monotonic() + self._drain, lambda: guard.preempted) is None
 
     def _go_back(self, checkpointer: Checkpointer, guard: PreemptionGuard, divergence: Divergence,
                  rollbacks: list[tuple[Divergence, int]]) -> tuple[int, bool]:
@@ -306,7 +288,7 @@ class AsyncTrainer:
                                           f"rollbacks: {divergence.reason}")
         # Nothing reads a step that is discarded.
         with together(self._ranks, "wait for the evaluations"):
-            running = self._wait_for_evaluators(checkpointer, guard, checkpointer._close_timeout)
+            running = wait_for_evaluators(checkpointer, time.monotonic() + checkpointer._close_timeout, lambda: guard.preempted)
             if running is not None and not guard.preempted:
                 raise running
         healthy = checkpointer.restore(self._state, healthy_only=True, convert_dtypes=self._converts,

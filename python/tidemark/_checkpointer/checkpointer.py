@@ -33,6 +33,7 @@ from .ranks import Ranks, options_of_ranks, ranks_or_none
 from .records import StepRecords
 from .restores import Restores
 from .statistics import Statistics, statistics
+from .waits import wait_for_saves
 
 _OPTIONS: dict[str, Kind] = {
     "create": flag, "save_interval_steps": integer, "save_on_steps": integers, "save_interval_seconds": number,
@@ -313,9 +314,7 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
     def wait_until_committed(self) -> None:
         """Blocks until every save so far has ended. Raises the first failure that was not seen yet."""
         native = self._require()
-        native.hurry()
-        while not native.all_committed():
-            time.sleep(SLICE / 10)
+        wait_for_saves(self)
         native.check_for_errors()
 
     def check_for_errors(self) -> None:
@@ -372,9 +371,7 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
         begun = time.monotonic()
         deadline = begun + timeout
         if self._last_statistics is None:
-            self._native.hurry()
-            while time.monotonic() < deadline and not self._native.all_committed():
-                time.sleep(SLICE / 10)
+            wait_for_saves(self, deadline)
             # Failures are read before: that of a save that ran out of time has the type of a close that did.
             self._native.gather_failures()
             if drain is not None and begun + drain < deadline and self._native.all_committed():

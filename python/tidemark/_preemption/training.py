@@ -14,10 +14,9 @@ from .._arguments import wrong
 from .._checkpointer.checkpointer import Checkpointer
 from .._checkpointer.futures import SaveHandle
 from .._checkpointer.observer import logger
-from ..errors import DeadlineExceededError, FailedPreconditionError
+from .._checkpointer.waits import wait_for_evaluators, wait_for_saves
+from ..errors import FailedPreconditionError
 from .guard import PreemptionGuard, PreemptionReport
-
-_PAUSE_MAX = 0.5  # seconds: how late a wait for evaluations sees a signal
 
 
 def preemption_of(value: Any) -> bool | PreemptionGuard:
@@ -123,18 +122,8 @@ class TrainingGuard:
         the grace time does; then the close raises a DeadlineExceededError."""
         end = time.monotonic() + checkpointer._close_timeout
         drained = end if drain is None else min(end, time.monotonic() + drain)
-        while not self.preempted and end > time.monotonic():
-            if checkpointer.statistics().in_flight > 0:
-                time.sleep(0.005)
-                continue
-            left = drained - time.monotonic()
-            if left <= 0:
-                break
-            try:
-                checkpointer.wait_until_evaluated(min(left, _PAUSE_MAX))
-                break
-            except DeadlineExceededError:
-                pass
+        if wait_for_saves(checkpointer, end, lambda: self.preempted) and drained > time.monotonic():
+            wait_for_evaluators(checkpointer, drained, lambda: self.preempted)
         timeout = max(0.0, end - time.monotonic())
         if self.preempted:
             return 0.0, max(0.0, min(self.guard.seconds_left(), timeout))

@@ -269,7 +269,7 @@ def test_ctrl_c_in_the_last_wait_of_a_trainer_gives_the_evaluations_up(tmp_path,
     trainer.evaluator("e")(lambda snapshot: gate.wait(600) and None)
     began = time.monotonic()
     try:
-        assert keyboard(trainer.run, 1, inside="_wait_for_evaluators") == "interrupted" and time.monotonic() - began < 100
+        assert keyboard(trainer.run, 1, inside="wait_for_evaluators") == "interrupted" and time.monotonic() - began < 100
         with tidemark.Checkpointer(tmp_path / "store") as again:  # the store is free
             assert committed(again) == {0}
     finally:

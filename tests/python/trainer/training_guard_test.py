@@ -66,6 +66,33 @@ def test_the_wait_at_the_end_is_a_part_of_the_time_of_the_close(tmp_path, drain)
     assert waited == pytest.approx(min(1.0, 1.0 if drain is None else drain), abs=0.4)
 
 
+def end_of_a_training(store):
+    guard = TrainingGuard(True)
+    try:
+        with tidemark.Checkpointer(store) as checkpointer:
+            checkpointer.save(1, {"x": numpy.zeros(4)})
+            guard.wait(checkpointer, None)
+    finally:
+        guard.end()
+
+
+def end_of_a_run(store):
+    tidemark.AsyncTrainer(store, {"x": numpy.zeros(4)}, lambda step: {}).run(1)
+
+
+@pytest.mark.parametrize("end", [end_of_a_training, end_of_a_run])
+def test_the_end_waits_for_the_saves_so_that_they_hurry(tmp_path, monkeypatch, end):
+    calls = []
+    for name in ("hurry", "wait_until_evaluated"):
+        def call(native, *arguments, name=name, function=getattr(tidemark._native.Checkpointer, name)):
+            calls.append(name)
+            return function(native, *arguments)
+
+        monkeypatch.setattr(tidemark._native.Checkpointer, name, call)
+    end(tmp_path / "store")
+    assert calls[:2] == ["hurry", "wait_until_evaluated"]
+
+
 def test_a_guard_of_the_user_is_only_lent():
     with handled() as came, tidemark.PreemptionGuard() as guard:
         TrainingGuard(guard).end()
