@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import threading
+import time
 import uuid
 from typing import Any
 
@@ -14,7 +15,9 @@ from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
 from .._arguments import path as path_of
 from .._checkpointer.checkpointer import Checkpointer, check_options, refused_by
 from .._checkpointer.closing import close_owned
+from .._checkpointer.observer import logger
 from .._checkpointer.progress import Progress, progress_function
+from .._checkpointer.waits import wait_for_saves
 from .._store.reader import open as open_step
 from ..errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
 from . import _dicts
@@ -55,6 +58,7 @@ class TidemarkCheckpointIO(CheckpointIO):
         self._progress = progress
         self._store = os.path.abspath(path_of(store, "store"))
         self._options = options
+        self._close_timeout = float(options.get("close_timeout", 1800.0))
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._checkpointer: Checkpointer | None = None
@@ -102,7 +106,12 @@ class TidemarkCheckpointIO(CheckpointIO):
             error = future.exception()
             if error is not None:
                 raise error
-            _write(path, json.dumps(reference) + "\n")
+            try:
+                _write(path, json.dumps(reference) + "\n")
+            except Exception:
+                if not _names(path, reference):
+                    self._removed.append(reference["step"])  # nothing would ever delete it
+                raise
         except Exception as error:  # noqa: BLE001: kept for the thread that saves
             # Without the lock: a close that holds it waits for this thread.
             self._failures.append(error)
@@ -160,17 +169,24 @@ class TidemarkCheckpointIO(CheckpointIO):
             self._removed.remove(step)
 
     def teardown(self) -> None:
-        """Waits for the saves, closes the store, and raises the first failure. The next save opens it again."""
+        """Waits for the saves, closes the store, and raises the first failure; the others are warnings. The next save opens it
+        again. A step whose file could not be written is deleted. DeadlineExceededError after `close_timeout`."""
+        deadline = time.monotonic() + self._close_timeout
         with self._lock:
-            pending = list(self._pending)
-        for path in pending:
+            checkpointer, pending = self._checkpointer, list(self._pending)
+        ended = checkpointer is None or wait_for_saves(checkpointer, deadline)
+        for path in pending if ended else ():
             self._wait(path)
         with self._lock:
-            self._pending.clear()
-            if self._checkpointer is not None:
-                self._delete(self._checkpointer)
-            close_owned(self, None)
-            self._raise_failure()
+            try:
+                if ended and self._checkpointer is not None:
+                    self._delete(self._checkpointer)
+                close_owned(self, None, max(0.0, deadline - time.monotonic()))
+                self._pending.clear()
+                self._raise_failure()
+            finally:
+                while self._failures:
+                    logger.warning("closing %s: %r", self._store, self._failures.pop(0))
 
     def _opened(self) -> Checkpointer:
         if self._checkpointer is None:
@@ -179,11 +195,13 @@ class TidemarkCheckpointIO(CheckpointIO):
         return self._checkpointer
 
     def _wait(self, path: str) -> None:
-        event = self._pending.get(path)
+        event, checkpointer = self._pending.get(path), self._checkpointer
+        if event is not None and checkpointer is not None:
+            wait_for_saves(checkpointer, is_cancelled=event.is_set)
         while event is not None and not event.wait(0.1):  # in slices, so that Ctrl-C ends it
             pass
         if event is None:
-            Announcement(path).wait(float(self._options.get("close_timeout", 1800.0)))
+            Announcement(path).wait(self._close_timeout)
 
     def _raise_failure(self) -> None:
         if self._failures:
@@ -219,6 +237,14 @@ def _write(path: str, text: str) -> None:
 def _sync(file: int) -> None:
     os.fsync(file)
     os.fstat(file)  # on an XFS that has shut itself down only this fails: storage/io/sync.h
+
+
+def _names(path: str, reference: dict[str, Any]) -> bool:
+    """Whether a write that has failed has put the file in place."""
+    try:
+        return _read(path) == reference
+    except (OSError, InvalidArgumentError):
+        return False
 
 
 def _read(path: str) -> dict[str, Any]:
