@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from ._arguments import integer, number, path
-from ._checkpointer.checkpointer import Checkpointer, check_options
+from ._checkpointer.checkpointer import Checkpointer, check_options, check_options_of_ranks
 from ._checkpointer.closing import close_after, close_or_give_up
 from ._checkpointer.evaluator import EvaluatorFunction
 from ._checkpointer.health import Divergence, HealthMonitor
@@ -104,8 +104,8 @@ class AsyncTrainer:
             raise InvalidArgumentError(f"drain is {drain}: 0 or more seconds")
         progress_function(progress)
         self._ranks = ranks_or_none(ranks)
-        check_options("AsyncTrainer", options, {} if self._ranks is None else {
-            "when_full='skip'": "with ranks, one that has no room would skip a save that the others make"})
+        check_options("AsyncTrainer", options)
+        check_options_of_ranks("AsyncTrainer", options, self._ranks)
         self._store = os.path.abspath(path(store, "store"))
         self._state = state
         self._train = train

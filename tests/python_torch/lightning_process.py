@@ -198,6 +198,7 @@ def refused(folder, rank):
              "ranks": error_of(fit, folder, [TidemarkCheckpoint(folder / "refused", ranks=tidemark.Ranks(0, 1, list))]),
              "no_ranks": error_of(fit, folder, [TidemarkCheckpoint(folder / "refused", ranks=lambda: 2)]),
              "no_step": error_of(fit, folder, [callback], EPOCHS, f"tidemark:77@{folder / 'whole'}")}
+    found["skips"] = error_of(fit, folder, [TidemarkCheckpoint(folder / "skips", when_full="skip")])
     found["evaluators"] = error_of(fit, folder, [
         Uncopyable(), TidemarkCheckpoint(folder / "uncopyable", evaluation=Evaluation(dict))])
     load = _dicts.load_checkpoint

@@ -128,6 +128,7 @@ def test_what_cannot_be_done_is_refused_on_all_ranks(job):
     for refused in (of_0, of_1):
         assert refused["strategy"].startswith("UnimplementedError: TidemarkCheckpoint does not save with several processes of a "
                                               "OwnCheckpoints")
+        assert "TidemarkCheckpoint takes no when_full='skip': with ranks, one that has no room" in refused["skips"]
         assert refused["no_ranks"] == "InvalidArgumentError: ranks is a int, not a tidemark.Ranks"
     for rank, refused in enumerate((of_0, of_1)):
         assert refused["ranks"] == ("InvalidArgumentError: ranks say that this is rank 0 of 1, and for the Trainer it is rank "

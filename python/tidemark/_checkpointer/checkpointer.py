@@ -452,6 +452,14 @@ def check_options(of: str, options: Mapping[str, Any], instead: Mapping[str, str
             _OPTIONS[name](value, name)
 
 
+def check_options_of_ranks(of: str, options: Mapping[str, Any], ranks: Ranks | None) -> None:
+    """For a training of several processes, which all make the same saves. InvalidArgumentError: an option would have one of them
+    leave a save out."""
+    if ranks is not None:
+        check_options(of, options, {
+            "when_full='skip'": "with ranks, one that has no room would skip a save that the others make"})
+
+
 def refused_by(framework: str, *, when: str, **others: str) -> dict[str, str]:
     """`instead` of check_options, for an integration of a framework that decides when to save and changes the tensors at any
     time after a save. `when`: what to use in place of the options that say when to save."""

@@ -65,8 +65,9 @@ class TidemarkCheckpoint(Checkpoint):
     gives the step its metrics, by saving it again; until then it has none. Several processes end after the same step, or in a
     validation that follows it. The second signal changes nothing.
 
-    A save returns when the state is copied. What fails later is raised by a later save, or at the end of the fit. The
-    checkpoint has the generators of random numbers too, as `tidemark.rng`; they are put back when the training begins.
+    A save returns when the state is copied. What fails later is raised by the next save, or at the end of the fit; with several
+    processes only there, as they learn of it at different times. The checkpoint has the generators of random numbers too, as
+    `tidemark.rng`; they are put back when the training begins.
 
     Several processes (DDP) save each step together. What is the same in all of them is written once: the parameters and the
     states of the optimizers. Everything else is rank 0's, but each rank has its own generators. So are the metrics, and the
@@ -76,9 +77,10 @@ class TidemarkCheckpoint(Checkpoint):
 
     UnimplementedError, by a fit or another run: the strategy saves in a way of its own, as FSDP and DeepSpeed do.
     InvalidArgumentError: the store has a later step than that at which the fit begins, without a `ckpt_path`; `ckpt_path` is
-    "last", which Lightning looks for in its own callbacks alone; `ranks` are not those of the Trainer; at a save after a
-    validation, or after an epoch without one: the model has not logged `monitor`; at the first save: a hook has changed the
-    checkpoint on one rank in another way. AbortedError: another rank could not load or save. FailedPreconditionError, by a fit
+    "last", which Lightning looks for in its own callbacks alone; `ranks` are not those of the Trainer; `when_full` is "skip" with
+    several processes, for one without room would skip a save that the others make; at a save after a validation, or after an
+    epoch without one: the model has not logged `monitor`; at the first save: a hook has changed the checkpoint on one rank in
+    another way. AbortedError: another rank could not load or save. FailedPreconditionError, by a fit
     with `preemption=True`: this is not the main thread, which alone notes signals.
     """
 

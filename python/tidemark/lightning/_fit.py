@@ -9,7 +9,7 @@ from typing import Any
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-from .._checkpointer.checkpointer import Checkpointer
+from .._checkpointer.checkpointer import Checkpointer, check_options_of_ranks
 from .._checkpointer.closing import close_earlier_training, close_owned, close_owned_after
 from .._checkpointer.observer import logger
 from .._checkpointer.ranks import Ranks, together
@@ -56,7 +56,9 @@ class Fit:
         self._at_epoch_end: dict[str, Any] | None = None  # the checkpoint of a fit that ends with an epoch
 
     def open(self, store: str, options: dict[str, Any], evaluation: Evaluation | None, module: Any) -> None:
-        """Errors: those of Checkpointer and of its method `evaluator`."""
+        """Errors: those of Checkpointer and of its method `evaluator`. InvalidArgumentError: `when_full` is "skip", and there are
+        several ranks."""
+        check_options_of_ranks("TidemarkCheckpoint", options, self._ranks)
         if self._ranks is not None:
             self._shared = _shared(self._trainer)
             self._ranks = dataclasses.replace(self._ranks, replicated=[f"{part}*" for part in self._shared])
@@ -221,6 +223,8 @@ class Fit:
         trained = step != self._first_step
         if self._checkpointer is None or step == self._saved_step or not (trained or self._repeats_validation):
             return
+        if self._ranks is None:
+            self._checkpointer.check_for_errors()
         first = self._saved_step is None
         with self._checkpointer._making(step):
             with together(self._ranks if first else None, "make the checkpoint"):
@@ -233,8 +237,9 @@ class Fit:
             if first:
                 _dicts.check_same(self._ranks, state, self._shared)
         save = self._checkpointer.save if self._guard is None else functools.partial(self._guard.save, self._checkpointer)
-        if save(step, state, metrics=metrics, overwrite=True) is None:
-            return  # a signal has come, and the last save follows
+        made = save(step, state, metrics=metrics, overwrite=True)
+        if made is None or made.skipped:  # a signal has come, and the last save follows; or there was no room
+            return
         self._saved_step = step
         if self.evaluator:
             self.evaluator.note(step)
