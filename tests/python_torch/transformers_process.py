@@ -112,6 +112,7 @@ def of_one_rank(folder):
 def refused(folder):
     found = {"ranks": error_of(trained, folder / "refused", ranks=tidemark.Ranks(0, 1, list)),
              "no_step": error_of(trained, folder / "whole", resume="tidemark:77"),
+             "skips": error_of(trained, folder / "refused", checkpointer_options={"when_full": "skip"}),
              "jit": error_of(trained, folder / "refused", enable_jit_checkpoint=True)}
     trainer = trainer_of(folder / "refused")
     trainer.is_fsdp_enabled = True

@@ -112,6 +112,7 @@ def test_what_cannot_be_done_is_refused_on_all_ranks(job):
         refused = found[rank]["refused"]
         assert refused["ranks"] == ("InvalidArgumentError: ranks say that this is rank 0 of 1, and for the Trainer it is rank "
                                     f"{rank} of 2")
+        assert "checkpointer_options takes no when_full='skip': with ranks" in refused["skips"]
         assert refused["jit"].startswith("InvalidArgumentError: enable_jit_checkpoint has each process save at a step of its own")
         assert refused["sharded"] == ("UnimplementedError: TidemarkTrainerMixin does not save sharded models (is_fsdp_enabled)")
         assert refused["kind"].startswith("UnimplementedError: tidemark.transformers does not save with several processes of the "

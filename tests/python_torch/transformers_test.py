@@ -10,9 +10,10 @@ import time
 
 import pytest
 import tidemark
+import tokenizers
 import torch
 import transformers
-from tidemark.transformers import Evaluation, TidemarkCallback, TidemarkTrainerMixin, export
+from tidemark.transformers import Evaluation, TidemarkCallback, TidemarkTrainerMixin, _steps, export
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Transformers' advice
 TEXT = pathlib.Path("/usr/share/common-licenses/GPL-3")
@@ -235,11 +236,68 @@ def test_a_step_is_exported_for_from_pretrained(tmp_path):
         export(trainer.store, tmp_path / "exported")
     with pytest.raises(tidemark.NotFoundError):
         export(trainer.store, tmp_path / "none", step=7)
+
+
+@pytest.mark.parametrize("name", ["../evil", "/tmp/evil", "deep/../../evil", "deep/..", ".", "", "deep//evil"])
+def test_a_file_outside_of_the_folder_is_not_exported(tmp_path, name):
     with tidemark.Checkpointer(tmp_path / "bad") as checkpointer:
-        checkpointer.save(1, {"files.../evil": b"x"})
-    with pytest.raises(tidemark.errors.InvalidArgumentError, match="step 1 has a file .* the name '../evil' is not allowed"):
+        checkpointer.save(1, {f"files.{name}": b"x"})
+    with pytest.raises(tidemark.errors.InvalidArgumentError, match=f"step 1 has a file .* the name '{name}' is not allowed"):
         export(tmp_path / "bad", tmp_path / "outside")
     assert not (tmp_path / "evil").exists() and not (tmp_path / "outside").exists()
+
+
+def test_files_in_subfolders_are_exported_and_one_that_is_left_out_is_named(tmp_path, monkeypatch, caplog):
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({"a": 0, "[UNK]": 1}, unk_token="[UNK]")))
+    tokenizer.chat_template = {"default": "{{x}}", "tool_use": "{{y}}"}
+    files = _steps.files_of(tokenizer)
+    assert "files.additional_chat_templates/tool_use.jinja" in files and caplog.text == ""
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        checkpointer.save(1, files)
+    export(tmp_path / "store", tmp_path / "exported")
+    loaded = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path / "exported")
+    assert loaded.chat_template == tokenizer.chat_template
+    monkeypatch.setattr(_steps, "_FILE_BYTES_MAX", 100)
+    assert "files.tokenizer.json" not in _steps.files_of(tokenizer)
+    assert "tokenizer.json is in no step" in caplog.text and "jinja" not in caplog.text
+
+
+def test_a_resumed_training_reads_each_part_once(tmp_path, monkeypatch):
+    make(tmp_path, max_steps=2, save_steps=2).train()
+    restore, read = tidemark.Checkpointer.restore, []
+
+    def noted(self, *arguments, **options):
+        report = restore(self, *arguments, **options)
+        read.append(report.bytes)
+        return report
+
+    monkeypatch.setattr(tidemark.Checkpointer, "restore", noted)
+    trainer = make(tmp_path, max_steps=4, save_steps=2)
+    trainer.train(resume_from_checkpoint=True)
+    of_model = sum(parameter.nbytes for parameter in trainer.model.parameters())
+    assert len(read) == 3 and sum(read) < 4 * of_model  # Adam's state is as large as two models
+
+
+def test_a_mixin_after_the_trainer_is_refused():
+    with pytest.raises(tidemark.errors.InvalidArgumentError, match=r"write class Wrong\(TidemarkTrainerMixin, Trainer\)"):
+        class Wrong(transformers.Trainer, TidemarkTrainerMixin):
+            pass
+
+    class Derived(Trainer):
+        pass
+
+    class Beside(TidemarkTrainerMixin, transformers.Seq2SeqTrainer):
+        pass
+
+
+@pytest.mark.parametrize(("options", "trainer", "warns"), [
+    ({}, {"save_strategy": "no"}, True), ({"every_steps": 5}, {"save_strategy": "no"}, False), ({}, {}, False)])
+def test_a_callback_that_would_save_nothing_warns(tmp_path, caplog, options, trainer, warns):
+    """It is no error, because another callback may set `control.should_save`."""
+    callback = TidemarkCallback(tmp_path / "store", **options)
+    make(tmp_path, kind=transformers.Trainer, callbacks=[callback], max_steps=1, **trainer).train()
+    assert ("Give every_steps=, or another save_strategy" in caplog.text) is warns
 
 
 def test_what_cannot_be_resumed_is_refused(tmp_path):

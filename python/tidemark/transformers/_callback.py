@@ -11,9 +11,10 @@ from typing import Any
 import transformers
 
 from .._arguments import path, size
-from .._checkpointer.checkpointer import Checkpointer, check_options, refused_by
+from .._checkpointer.checkpointer import Checkpointer, check_options, check_options_of_ranks, refused_by
 from .._checkpointer.closing import close_earlier_training, close_owned, opened_by_training
 from .._checkpointer.futures import SaveHandle
+from .._checkpointer.observer import logger
 from .._checkpointer.ranks import Ranks, together
 from .._evaluation import Evaluation, ModuleEvaluator, evaluation_or_none
 from .._state.rng import rng
@@ -23,15 +24,16 @@ from ._steps import WAYS_OUT, bare, generators, is_rank_0, metrics_of, ranks_of
 class TidemarkCallback(transformers.TrainerCallback):
     """Saves model, optimizer, scheduler and generators into a store beside what the Trainer does itself.
 
-    every_steps: after so many steps; 0: whenever the Trainer saves. evaluation: saved steps are evaluated beside the
-    training. `options` are those of Checkpointer. A Trainer cannot be resumed by a callback: use TidemarkTrainerMixin.
+    every_steps: after so many steps; 0: whenever the Trainer saves, and with save_strategy="no" there is a warning. evaluation:
+    saved steps are evaluated beside the training. `options` are those of Checkpointer. A Trainer cannot be resumed by a callback:
+    use TidemarkTrainerMixin.
 
     Transformers does not tell callbacks of an exception that ends train(). The store then stays open until `close`, until the
     next training with the store in this process, or until the process ends. In a notebook call `close`.
 
     Several processes save as with TidemarkTrainerMixin, which also says what `ranks` are. The training raises
-    UnimplementedError: the model is sharded; InvalidArgumentError: `ranks` are not those of the Trainer; and AlreadyHeldError:
-    another process has the store.
+    UnimplementedError: the model is sharded; InvalidArgumentError: `ranks` are not those of the Trainer, or `when_full` is "skip"
+    with several processes; and AlreadyHeldError: another process has the store.
     """
 
     def __init__(self, store: str | os.PathLike[str], *, every_steps: int = 0, evaluation: Evaluation | None = None,
@@ -52,8 +54,13 @@ class TidemarkCallback(transformers.TrainerCallback):
         return self._evaluator.left_out() if self._evaluator else []
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **_: Any) -> None:
-        close_earlier_training(self.store)
         self._ranks = ranks_of(args, self._given_ranks, ("model", "optimizer", "scheduler"))
+        check_options_of_ranks("TidemarkCallback", self._options, self._ranks)
+        if not self._every_steps and args.save_strategy == "no" and is_rank_0(self._ranks):
+            # No error: another callback may have the Trainer save.
+            logger.warning("%s gets no step, unless a callback has the Trainer save: save_strategy is 'no', and TidemarkCallback "
+                           "saves when the Trainer does. Give every_steps=, or another save_strategy", self.store)
+        close_earlier_training(self.store)
         self._checkpointer = Checkpointer(self.store, ranks=self._ranks, **self._options)
         opened_by_training(self._checkpointer)
         if is_rank_0(self._ranks):

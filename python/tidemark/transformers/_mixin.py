@@ -6,8 +6,10 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import transformers
+
 from .._arguments import path
-from .._checkpointer.checkpointer import Checkpointer, check_options, refused_by
+from .._checkpointer.checkpointer import Checkpointer, check_options, check_options_of_ranks, refused_by
 from .._checkpointer.closing import close_earlier_training, close_owned, closed_at_end
 from .._checkpointer.options import KeepBest, Retention
 from .._checkpointer.progress import Progress, progress_function
@@ -18,7 +20,6 @@ from .._preemption.training import TrainingGuard, preemption_of
 from ..errors import InvalidArgumentError, UnimplementedError
 from ._steps import WAYS_OUT, generators, is_rank_0, ranks_of
 from ._training import TellTraining, Training
-
 
 class TidemarkTrainerMixin:
     """To be put before transformers.Trainer among the bases of a class. Saves and resumes as `args` say, in a store.
@@ -43,6 +44,16 @@ class TidemarkTrainerMixin:
     code 0 if the step is committed, else 1. The second signal changes nothing. InvalidArgumentError: `preemption` together with
     args.enable_jit_checkpoint.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """InvalidArgumentError: a Trainer is before the mixin among the bases, so its methods would be called instead."""
+        super().__init_subclass__(**kwargs)
+        order = cls.__mro__
+        if transformers.Trainer in order and order.index(transformers.Trainer) < order.index(TidemarkTrainerMixin):
+            bases = sorted(cls.__bases__, key=lambda base: not issubclass(base, TidemarkTrainerMixin))
+            names = ", ".join(base.__name__ for base in bases)
+            raise InvalidArgumentError(f"{cls.__name__} would save nothing in a store, for TidemarkTrainerMixin is not before "
+                                       f"the Trainer: write class {cls.__name__}({names})")
 
     def __init__(self, *args: Any, store: str | os.PathLike[str] | None = None, evaluation: Evaluation | None = None,
                  checkpointer_options: dict[str, Any] | None = None, ranks: Ranks | Callable[[], Ranks] | None = None,
@@ -82,7 +93,8 @@ class TidemarkTrainerMixin:
         resumes another one: "tidemark:40", "tidemark:best:eval_loss". A folder is one of Transformers.
 
         UnimplementedError: the model is sharded. InvalidArgumentError: the store has a step, and the training does not resume
-        one; `ranks` are not those of the Trainer; or there are several processes and args.enable_jit_checkpoint.
+        one; `ranks` are not those of the Trainer; or there are several processes, and args.enable_jit_checkpoint or
+        when_full="skip".
         AlreadyHeldError: another process has the store. FailedPreconditionError, with `preemption=True`: this is not the main
         thread, which alone notes signals. With several processes an error of one rank before the training is an AbortedError on
         the others. SystemExit: a signal has ended the training; see `preemption` and `preempted`.
@@ -113,6 +125,7 @@ class TidemarkTrainerMixin:
         if ranks is not None and getattr(trainer.args, "enable_jit_checkpoint", False):
             raise InvalidArgumentError("enable_jit_checkpoint has each process save at a step of its own, and the processes of a "
                                        "job save each step together: leave it out")
+        check_options_of_ranks("checkpointer_options", self._options, ranks)
         close_earlier_training(self.store)
         checkpointer = Checkpointer(self.store, ranks=ranks, **self._checkpointer_options())
         with closed_at_end(checkpointer) as closing:
@@ -184,7 +197,7 @@ class TidemarkTrainerMixin:
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if self._training is not None and self._training.resumes(checkpoint):
-            self._training.fill("model", "optimizer", "scheduler")  # the model has the names of the optimizer's parameters
+            self._training.fill("optimizer", "scheduler", named_by="model")
         else:
             super()._load_optimizer_and_scheduler(checkpoint)  # type: ignore[misc]
 

@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .._checkpointer.observer import logger
 from .._checkpointer.ranks import Ranks, ranks_of_job
 from .._store.reader import open as open_step
 from ..errors import InvalidArgumentError, UnimplementedError
@@ -31,12 +32,14 @@ def export(store: str | os.PathLike[str], folder: str | os.PathLike[str], step: 
         tensors = {name[len("model."):]: opened.get_tensor(name) for name in opened.keys() if name.startswith("model.")}
         files = {name[len("files."):]: opened.get_value(name) for name in opened.value_keys() if name.startswith("files.")}
     for name in files:
-        if name != os.path.basename(name) or name in ("", ".", ".."):
+        if "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
             raise InvalidArgumentError(f"step {opened.info.step} has a file that export cannot write: the name {name!r} is not "
                                        f"allowed")
     os.makedirs(folder)
     for name, content in files.items():
-        with open(os.path.join(folder, name), "wb") as file:
+        path = os.path.join(folder, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
             file.write(content)
     safetensors.torch.save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
 
@@ -80,7 +83,8 @@ def metrics_of(state: Any) -> dict[str, float]:
 
 
 def files_of(*owners: Any) -> dict[str, bytes]:
-    """The small files that `save_pretrained` writes, of a model's configuration and of a tokenizer, as "files.NAME"."""
+    """The files that `save_pretrained` writes, of a model's configuration and of a tokenizer, as "files.PATH". Larger ones than
+    256 MiB are left out, with a warning."""
     files: dict[str, bytes] = {}
     with tempfile.TemporaryDirectory(prefix="tidemark-files-") as folder:
         for owner in owners:
@@ -92,7 +96,11 @@ def files_of(*owners: Any) -> dict[str, bytes]:
         for root, _, names in os.walk(folder):
             for name in names:
                 path = os.path.join(root, name)
-                if root == folder and os.path.getsize(path) <= _FILE_BYTES_MAX:
-                    with open(path, "rb") as file:
-                        files[f"files.{name}"] = file.read()
+                relative, size = os.path.relpath(path, folder), os.path.getsize(path)
+                if size > _FILE_BYTES_MAX:
+                    logger.warning("%s is in no step, and export does not write it: it has %d bytes, and the limit is %d",
+                                   relative, size, _FILE_BYTES_MAX)
+                    continue
+                with open(path, "rb") as file:
+                    files[f"files.{relative}"] = file.read()
     return files

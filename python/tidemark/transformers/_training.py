@@ -165,14 +165,16 @@ class Training:
         """Whether Trainer.train means the resumed step by this folder."""
         return self._stand_in is not None and checkpoint == self._stand_in
 
-    def fill(self, *names: str, allow_missing: bool = False) -> None:
-        """Restores parts of the resumed step in place."""
+    def fill(self, *names: str, named_by: str = "", allow_missing: bool = False) -> None:
+        """Restores parts of the resumed step in place. named_by: a part that has the names of an optimizer's parameters, and is
+        not read."""
         assert self.resumed is not None
         parts = self._parts()
         chosen = {name: parts[name] for name in names if name in parts}
         if chosen:
-            self.checkpointer.restore(chosen, self.resumed, allow_unexpected=True, allow_missing=allow_missing,
-                                      progress=self._progress)
+            only = [f"{name}*" for name in chosen] if named_by else []
+            self.checkpointer.restore({**({named_by: parts[named_by]} if named_by else {}), **chosen}, self.resumed, only=only,
+                                      allow_unexpected=True, allow_missing=allow_missing, progress=self._progress)
 
     def fill_model(self) -> None:
         """Restores the model of the resumed step in place. MismatchError: the step lacks a tensor of it."""
