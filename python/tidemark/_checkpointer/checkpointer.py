@@ -100,6 +100,7 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
         self._opened = False
         self._notifier: Notifier | None = None
         self._failure_raised = False  # that of a close
+        self._out_of_time = False  # a close
         self._last_statistics: Statistics | None = None  # of a checkpointer that has given evaluations up
         self._owners: list[Any] = []  # of the arrays that an overlapped save may still read
         self._streams = Streams()
@@ -142,8 +143,10 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
         if getattr(self, "_closed", True) or self._pid != os.getpid():
             return
         try:
-            if is_in(self._evaluations):
-                close_elsewhere(self)  # a close waits for the evaluator that has dropped the last reference
+            # A close would wait for the evaluator that has dropped the last reference, or as long again as one that ran out of
+            # time.
+            if self._out_of_time or is_in(self._evaluations):
+                close_elsewhere(self)
             else:
                 self.close()
         except Error as error:
@@ -347,7 +350,8 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
         """Waits for the saves and the evaluators, and releases the store. Raises the first failure that was not seen yet.
 
         DeadlineExceededError after `timeout` seconds (None: `close_timeout`): the store stays locked, and close may be
-        called again. Ctrl-C ends the wait in the same way.
+        called again. Ctrl-C ends the wait in the same way. If the last reference is dropped instead, a thread goes on, for
+        which the end of the process waits.
 
         `drain`: how many seconds evaluations may take, from this call; None: as long as `timeout`. Those that have not
         ended then are given up, with a warning, and the store is released. Those that wait are recorded as skipped. One
@@ -355,7 +359,11 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
         CancelledError. If a save that has failed by its `save_timeout` still hangs in the disk, the store stays locked as long.
         """
         if not self._closed:
-            self._close(self._close_timeout if timeout is None else timeout, drain)
+            try:
+                self._close(self._close_timeout if timeout is None else timeout, drain)
+            except DeadlineExceededError:
+                self._out_of_time = True
+                raise
         # Those of a close that was interrupted, too.
         failures = self._native.failures()
         if not failures or self._failure_raised:

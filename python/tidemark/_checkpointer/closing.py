@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .. import _native
-from ..errors import DeadlineExceededError, Error
+from ..errors import Error
 from .observer import logger
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ _dropped: list[Any] = []  # checkpointers without other references, which the en
 # Of trainings of Keras and Transformers that have not ended, by their store. These frameworks do not tell a callback of an
 # exception, so the next training with the store closes what it finds.
 _unfinished: dict[str, Checkpointer] = {}
-_out_of_time: weakref.WeakSet[Checkpointer] = weakref.WeakSet()  # those whose close by an integration has run out of time
 left_running: list[Any] = []  # what threads of the library may still use, until the end of the process
 
 
@@ -55,9 +54,6 @@ def close_owned(owner: Any, drain: float | None, timeout: float | None = None) -
         return
     try:
         close_or_give_up(checkpointer, drain, timeout)
-    except DeadlineExceededError:
-        _out_of_time.add(checkpointer)
-        raise
     finally:
         if checkpointer._closed:
             owner._checkpointer = None
@@ -70,13 +66,13 @@ def close_owned_after(error: BaseException, owner: Any) -> None:
     checkpointer: Checkpointer | None = owner._checkpointer
     if checkpointer is None:
         return
-    if not checkpointer._closed and checkpointer in _out_of_time:
-        opened_by_training(checkpointer)
-        return
-    close_after(error, checkpointer)
+    if not checkpointer._out_of_time:
+        close_after(error, checkpointer)
     if checkpointer._closed:
         owner._checkpointer = None
         _forget(checkpointer)
+    else:
+        opened_by_training(checkpointer)
 
 
 class closed_at_end(contextlib.AbstractContextManager["closed_at_end"]):
@@ -88,10 +84,14 @@ class closed_at_end(contextlib.AbstractContextManager["closed_at_end"]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._checkpointer is None:
             return
-        if error is not None and self._checkpointer in _out_of_time:
+        if error is not None and self._checkpointer._out_of_time:
             close_owned_after(error, self)
-        else:
+            return
+        try:
             self._checkpointer.__exit__(kind, error, trace)
+        finally:
+            if not self._checkpointer._closed:
+                opened_by_training(self._checkpointer)
 
 
 def opened_by_training(checkpointer: Checkpointer) -> None:
@@ -118,11 +118,17 @@ def _forget(checkpointer: Checkpointer) -> None:
 
 
 def close_elsewhere(checkpointer: Checkpointer) -> None:
-    """Closes on a thread of its own, for an evaluator, which a close waits for. The end of the process waits for the thread."""
+    """Closes on a thread of its own what has no other reference: an evaluator, which a close waits for, has dropped it, or a
+    close has run out of time. The end of the process waits for the thread."""
     opened.add(checkpointer)
+
+    def close() -> None:
+        close_after("its last reference was dropped", checkpointer, None)
+        if not checkpointer._closed:
+            _dropped.append(checkpointer)
+
     try:
-        threading.Thread(target=close_after, args=("its last reference was dropped by an evaluator", checkpointer, None),
-                         name="tidemark close").start()
+        threading.Thread(target=close, name="tidemark close").start()
     except RuntimeError:  # the process is about to end, or has no room for a thread
         _dropped.append(checkpointer)
 

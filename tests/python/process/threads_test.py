@@ -15,6 +15,7 @@ import warnings
 import numpy as np
 import pytest
 import tidemark
+from tidemark._checkpointer import closing
 
 HERE = pathlib.Path(__file__).parent
 
@@ -353,3 +354,44 @@ def test_other_threads_run_while_the_library_saves_restores_and_verifies(tmp_pat
             # A busy machine may run the other thread late.
             assert any(counted(call) > 20 for _ in range(20))
     assert counted(lambda: sum(range(1_000_000))) <= 1  # which does not give it up
+
+
+@pytest.fixture
+def closes(monkeypatch):
+    """The names of the threads that have closed. The first close runs out of time."""
+    close, threads = tidemark.Checkpointer._close, []
+
+    def slow(self, *limits):
+        threads.append(threading.current_thread().name)
+        if len(threads) == 1:
+            raise tidemark.errors.DeadlineExceededError("still running: a save")
+        close(self, *limits)
+
+    monkeypatch.setattr(tidemark.Checkpointer, "_close", slow)
+    return threads
+
+
+def test_a_dropped_checkpointer_whose_close_ran_out_of_time_closes_on_a_thread(tmp_path, closes):
+    checkpointer = tidemark.Checkpointer(tmp_path / "store")
+    checkpointer.save(1, {"w": np.ones(3)})
+    with pytest.raises(tidemark.errors.DeadlineExceededError):
+        checkpointer.close()
+    with pytest.warns(ResourceWarning, match="was not closed"):
+        del checkpointer
+    for thread in threading.enumerate():
+        if thread.name == "tidemark close":
+            thread.join(60)
+    assert closes == ["MainThread", "tidemark close"]
+    tidemark.Checkpointer(tmp_path / "store").close()
+
+
+def test_a_close_after_an_error_that_runs_out_of_time_is_left_to_the_next_training(tmp_path, closes):
+    class Training:
+        _checkpointer = tidemark.Checkpointer(tmp_path / "store")
+
+    closing.close_owned_after(ValueError("of the model"), Training)
+    Training._checkpointer = None
+    gc.collect()
+    assert closes == ["MainThread"]
+    closing.close_earlier_training(str(tmp_path / "store"))
+    tidemark.Checkpointer(tmp_path / "store").close()
