@@ -117,3 +117,14 @@ def test_a_metric_of_any_name_finds_the_best_step(tmp_path, name):
     trainer.validate(ckpt_path="best", verbose=False)
     assert trainer.lightning_module.layer[1].weight.equal(expected)
     assert Model.load_from_checkpoint(callback.best_model_path).layer[1].weight.equal(expected)
+
+
+def test_the_best_score_and_the_latest_path_are_those_of_the_store(tmp_path):
+    callback = TidemarkCheckpoint(tmp_path / "store", monitor="val_loss", save_top_k=2)
+    assert callback.best_model_score is None and callback.last_model_path == ""
+    fit(tmp_path, callback, Model())
+    scores = [info.metrics["val_loss"] for info in tidemark.steps(tmp_path / "store") if info.state == "committed"]
+    assert callback.best_model_score.item() == pytest.approx(min(scores))
+    assert callback.last_model_path == callback.resume_path == f"tidemark://latest@{tmp_path / 'store'}"
+    without = TidemarkCheckpoint(tmp_path / "store")
+    assert without.best_model_score is None and without.last_model_path == callback.last_model_path

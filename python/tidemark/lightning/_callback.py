@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal
 
+import torch
 from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.strategies import Strategy
@@ -21,7 +22,8 @@ from .._evaluation import Evaluation, ModuleEvaluator, evaluation_or_none
 from .._preemption.guard import PreemptionGuard, PreemptionReport
 from .._preemption.training import TrainingGuard, preemption_of
 from .._state.rng import rng
-from ..errors import InvalidArgumentError, UnimplementedError
+from .._store.reader import open as open_step
+from ..errors import InvalidArgumentError, NotFoundError, UnimplementedError
 from . import _preemption
 from ._checkpoint_io import TidemarkCheckpointIO
 from ._fit import Fit
@@ -134,7 +136,25 @@ class TidemarkCheckpoint(Checkpoint):
     def best_model_path(self) -> str:
         """The best step by `monitor` and `mode`, or without `monitor` the latest, for ckpt_path and
         LightningModule.load_from_checkpoint. "": there is none. Errors: those of tidemark.open."""
-        return url_of(self.store, f"best:{self._monitor}:{self._best}" if self._monitor else "latest")
+        return url_of(self.store, self._best_step)
+
+    @property
+    def _best_step(self) -> str:
+        return f"best:{self._monitor}:{self._best}" if self._monitor else "latest"
+
+    @property
+    def best_model_score(self) -> torch.Tensor | None:
+        """`monitor` of the best step, a scalar. None: there is none, or no `monitor`. Errors: those of tidemark.open."""
+        try:
+            with open_step(self.store, self._best_step) as step:
+                return torch.tensor(step.info.metrics[self._monitor]) if self._monitor else None
+        except NotFoundError:
+            return None
+
+    @property
+    def last_model_path(self) -> str:
+        """`resume_path`. "": there is no step."""
+        return self.resume_path or ""
 
     @property
     def state_key(self) -> str:
