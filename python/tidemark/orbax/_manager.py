@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import numbers
@@ -132,12 +133,19 @@ class CheckpointManager:
             self._options.save_on_steps is not None and step in self._options.save_on_steps)
 
     def delete(self, step: int) -> None:
-        """Deletes a step, pinned or not. FileNotFoundError: there is none."""
-        self.wait_until_finished()
-        if step not in self.all_steps():
-            raise StepNotFoundError(f"there is no step {step} to delete")
+        """Deletes a step, pinned or not. FileNotFoundError: there is none. FailedPreconditionError: it is the latest step, or is
+        being read; it stays then, with its pin and tags."""
+        info = self._info(step)
         self._checkpointer.unpin(step)
-        self._checkpointer.delete(step)
+        try:
+            self._checkpointer.delete(step)
+        except BaseException:
+            with contextlib.suppress(NotFoundError):  # it has been deleted all the same
+                if info.pinned:
+                    self._checkpointer.pin(step, info.pin_note)
+                for tag in info.tags:
+                    self._checkpointer.tag(step, tag)
+            raise
 
     # Saving.
 
