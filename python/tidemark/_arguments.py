@@ -87,14 +87,18 @@ def json_text(value: Any, name: str) -> str:
         raise wrong(value, name, "a dict, or a str that is a JSON object")
     import json
 
+    return json.dumps(json_value(value, name), allow_nan=False)
+
+
+def json_value(value: Any, name: str) -> Any:
+    """The value in dicts, lists and values that JSON has. InvalidArgumentError as of `json_text`."""
     try:
-        return json.dumps(_json(value, name), allow_nan=False)
+        return _json(value, name)
     except RecursionError:
         raise InvalidArgumentError(f"{name} is nested deeper than Python can follow, or contains itself") from None
 
 
 def _json(value: Any, name: str) -> Any:
-    """The value in dicts, lists and values that JSON has."""
     if value is None or isinstance(value, bool) or (isinstance(value, str) and is_text(value)):
         return value
     if isinstance(value, int):

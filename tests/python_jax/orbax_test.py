@@ -274,24 +274,6 @@ def test_metadata_and_metrics_of_a_step(tmp_path):
         assert step.info.metrics == {"loss": 0.5, "deep/a": 1.0} and step.get_value("n") == 1
 
 
-def test_a_step_that_cannot_be_deleted_keeps_its_pin_and_tags(tmp_path):
-    ocp = tidemark.orbax
-    with manager(ocp, tmp_path, max_to_keep=1, best_fn=lambda metrics: metrics["score"]) as saver:
-        save_all(saver, ocp, [1], metrics={"score": 1.0})
-        save_all(saver, ocp, [2])  # without metrics: pinned
-        saver.wait_until_finished()
-        saver._checkpointer.tag(2, "paper")
-        with pytest.raises(tidemark.errors.FailedPreconditionError, match="step 2 is not deleted: latest"):
-            saver.delete(2)
-        info = saver._checkpointer.latest_step()
-        assert (info.pinned, info.pin_note, info.tags) == (True, "saved without metrics", ["paper"])
-        save_all(saver, ocp, [3], metrics={"score": 3.0})
-        saver.wait_until_finished()
-        assert saver.all_steps() == [2, 3]
-        saver.delete(2)
-        assert saver.all_steps() == [3]
-
-
 def test_a_failed_save_is_raised_by_the_next_calls(tmp_path):
     ocp = tidemark.orbax
     saver = manager(ocp, tmp_path)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from types import TracebackType
 from typing import Any
@@ -13,7 +12,7 @@ from .._checkpointer.progress import Progress
 from .._store.reader import Step, open as open_step
 from ..errors import InvalidArgumentError, NotFoundError, UnimplementedError
 from . import args as _args
-from ._manager import CheckpointManager, StepAlreadyExistsError, StepMetadata, StepNotFoundError, metadata_of, record_of
+from ._manager import CheckpointManager, StepAlreadyExistsError, StepMetadata, StepNotFoundError, json_of, metadata_of, record_of
 
 
 class StandardCheckpointer:
@@ -42,8 +41,8 @@ class StandardCheckpointer:
     def save(self, directory: str | os.PathLike[str], state: Any, *, save_args: Any = None, force: bool = False,
              custom_metadata: dict[str, Any] | None = None) -> None:
         """StepAlreadyExistsError, a ValueError: the path has a checkpoint, and it is not to be replaced (`force`).
-        UnsupportedTypeError: a leaf cannot be stored. InvalidArgumentError: the state is a single leaf. AlreadyHeldError: another
-        checkpointer has the path."""
+        UnsupportedTypeError: a leaf cannot be stored. InvalidArgumentError: the state is a single leaf, or JSON cannot hold
+        something of `custom_metadata`. AlreadyHeldError: another checkpointer has the path."""
         self._save(directory, _args.StandardSave(state, save_args), force, custom_metadata)
 
     def restore(self, directory: str | os.PathLike[str], target: Any = None, *, strict: bool = True,
@@ -57,13 +56,13 @@ class StandardCheckpointer:
     def _save(self, directory: str | os.PathLike[str], part: Any, force: bool, custom_metadata: dict[str, Any] | None) -> None:
         self.wait_until_finished()
         state = CheckpointManager._state_of("", part)
+        record = {"items": {"": part.kind}, "metrics": None, "custom_metadata": json_of(custom_metadata or {}, "custom_metadata")}
         self._checkpointer = Checkpointer(directory)
         try:
             latest = max((info.step for info in self._checkpointer.steps() if info.state == "committed"), default=None)
             if latest is not None and not force:
                 raise StepAlreadyExistsError(f"{self._checkpointer.path} has a checkpoint already: force=True replaces it")
-            record = {"items": {"": part.kind}, "metrics": None, "custom_metadata": custom_metadata or {}}
-            self._checkpointer.save(latest or 0, state, user_metadata=json.dumps({"orbax": record}), overwrite=True)
+            self._checkpointer.save(latest or 0, state, user_metadata={"orbax": record}, overwrite=True)
         except BaseException as error:
             self._release(error)
             raise

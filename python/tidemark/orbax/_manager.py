@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import numbers
 import os
 import pathlib
@@ -14,11 +15,13 @@ from typing import Any
 import numpy
 
 from .. import jax as _jax
+from .._arguments import json_value, number
 from .._checkpointer.checkpointer import Checkpointer
 from .._checkpointer.futures import SaveHandle
 from .._checkpointer.options import KeepBest, Retention
 from .._checkpointer.progress import Progress
 from .._checkpointer.step_info import StepInfo
+from .._choices import BestMode
 from .._store.progress import reporting
 from .._store.reader import Step, open as open_step
 from ..errors import AlreadyExistsError, InvalidArgumentError, NotFoundError, UnimplementedError
@@ -64,6 +67,7 @@ class CheckpointManager:
                 raise UnimplementedError(f"CheckpointManager({name}=...) has no counterpart in Tidemark")
         self._options = options or CheckpointManagerOptions()
         self._named: bool | None = True if item_names else None
+        self._best_mode: BestMode = "highest" if self._options.best_mode == "max" else "lowest"
         keep = self._options.max_to_keep or 0
         interval = self._options.keep_time_interval
         rules: dict[str, Any] = {"keep_every_steps": self._options.keep_period or 0,
@@ -71,7 +75,7 @@ class CheckpointManager:
         if self._options.best_fn is None:
             rules["max_to_keep"] = keep
         elif keep:
-            rules["keep_best"] = [KeepBest(_SCORE, "highest" if self._options.best_mode == "max" else "lowest", keep)]
+            rules["keep_best"] = [KeepBest(_SCORE, self._best_mode, keep)]
         # Without max_to_keep the other rules delete nothing.
         self._keeps_all = not keep
         self._checkpointer = Checkpointer(directory, create=self._options.create,
@@ -106,18 +110,19 @@ class CheckpointManager:
 
     def latest_step(self) -> int | None:
         """The highest step that is committed or being saved; None while there is none."""
-        return max(self.all_steps(), default=None)
+        saving = self._in_progress()  # first, as in all_steps
+        with contextlib.suppress(NotFoundError):
+            saving.append(self._checkpointer.latest_step().step)
+        return max(saving, default=None)
 
     def best_step(self) -> int | None:
-        """The step with the best `best_fn`; without one, the latest. Saves in flight count when they are committed."""
+        """The step with the best finite `best_fn`; without one, the latest. Saves in flight count when they are committed."""
         if self._options.best_fn is None:
             return self.latest_step()
         self.wait_until_finished()
-        scored = [(info.metrics[_SCORE], info.step) for info in self._infos() if _SCORE in info.metrics]
-        if not scored:
-            return None
-        sign = 1 if self._options.best_mode == "max" else -1
-        return max(scored, key=lambda pair: (sign * pair[0], pair[1]))[1]
+        with contextlib.suppress(NotFoundError):
+            return self._checkpointer.best_step(_SCORE, self._best_mode).step
+        return None
 
     def reload(self) -> None:
         """Does nothing: the steps are always read from the store."""
@@ -153,9 +158,9 @@ class CheckpointManager:
              args: _args.CheckpointArgs | None = None, custom_metadata: dict[str, Any] | None = None) -> bool:
         """Saves if `should_save(step)` or `force`, and returns whether it did. Its arrays may be donated then.
 
-        `metrics` is a number, or dicts of numbers. `custom_metadata` is JSON. StepAlreadyExistsError: with `force`, the
-        step is there. A failure in the background raises from the next call of `save`, `wait_until_finished`,
-        `check_for_errors` or `close`.
+        `metrics` is a number, or dicts of numbers. `custom_metadata` is a dict that is JSON. InvalidArgumentError: JSON cannot
+        hold something of it, or of the item of a JsonSave. StepAlreadyExistsError: with `force`, the step is there. A failure
+        in the background raises from the next call of `save`, `wait_until_finished`, `check_for_errors` or `close`.
         """
         if items is not None or save_kwargs is not None:
             raise UnimplementedError("save(items=..., save_kwargs=...) has no counterpart in Tidemark: use args=")
@@ -163,8 +168,6 @@ class CheckpointManager:
         if not force and not self.should_save(step):
             return False
         self._checkpointer.check_for_errors()
-        if step in self.all_steps():
-            raise StepAlreadyExistsError(f"step {step} is there already")
         state: dict[str, Any] = {}
         for name, part in parts.items():
             for entry, value in self._state_of(name, part).items():
@@ -173,11 +176,13 @@ class CheckpointManager:
                 state[entry] = value
         measured = _flat_metrics(metrics)
         if self._options.best_fn is not None and metrics is not None:
-            measured[_SCORE] = float(self._options.best_fn(metrics))
+            measured[_SCORE] = number(self._options.best_fn(metrics), "what best_fn returned")
         record = {"items": {name: part.kind for name, part in parts.items()}, "metrics": _plain(metrics),
-                  "custom_metadata": custom_metadata or {}}
-        handle = self._checkpointer.save(step, state, metrics=measured, staging="blocking",
-                                         user_metadata=json.dumps({"orbax": record}))
+                  "custom_metadata": json_of(custom_metadata or {}, "custom_metadata")}
+        try:
+            handle = self._checkpointer.save(step, state, metrics=measured, staging="blocking", user_metadata={"orbax": record})
+        except AlreadyExistsError as error:
+            raise StepAlreadyExistsError(str(error)) from None
         self._saving[step] = handle
         if self._options.best_fn is not None and metrics is None and self._options.keep_checkpoints_without_metrics and (
                 not self._keeps_all):
@@ -208,7 +213,7 @@ class CheckpointManager:
             return _jax.to_state(part.item, name)  # type: ignore[attr-defined]
         if part.kind == "array":
             return _jax.to_state(part.item, name or _DEFAULT)  # type: ignore[attr-defined]
-        return {name or _DEFAULT: json.loads(json.dumps(part.item))}  # type: ignore[attr-defined]
+        return {name or _DEFAULT: json_of(part.item, f"the item '{name or _DEFAULT}'")}  # type: ignore[attr-defined]
 
     def wait_until_finished(self) -> None:
         """Blocks until every save survives power loss and the steps that the options do not keep are deleted.
@@ -304,7 +309,7 @@ class CheckpointManager:
 
     def metrics(self, step: int) -> Any:
         """What `save` was given as `metrics`, or None."""
-        return record_of(self._info(step)).get("metrics")
+        return metadata_of(self._info(step)).metrics
 
     def metadata(self, step: int) -> StepMetadata:
         """FileNotFoundError: there is no such step."""
@@ -318,7 +323,7 @@ def _path_of(name: str, kind: str) -> str:
 
 def metadata_of(info: StepInfo) -> StepMetadata:
     record = record_of(info)
-    return StepMetadata([name or _DEFAULT for name in record.get("items", {})], record.get("metrics"),
+    return StepMetadata([name or _DEFAULT for name in record.get("items", {})], _numbers(record.get("metrics")),
                         record.get("custom_metadata", {}), info.created)
 
 
@@ -331,12 +336,28 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) or (hasattr(value, "dtype") and numpy.ndim(value) == 0)
 
 
+def json_of(value: Any, name: str) -> Any:
+    """The value as json.dumps and json.loads leave it. InvalidArgumentError: it is no JSON; the message has the key."""
+    try:
+        return json.loads(json.dumps(value))
+    except (TypeError, ValueError, RecursionError):
+        return json_value(value, name)
+
+
 def _plain(metrics: Any) -> Any:
+    """As JSON can hold it: NaN and the infinities are texts."""
     if isinstance(metrics, dict):
         return {str(name): _plain(value) for name, value in metrics.items()}
-    if isinstance(metrics, (list, tuple)):
-        return [_plain(value) for value in metrics]
-    return float(metrics) if _is_number(metrics) and not isinstance(metrics, (bool, int)) else metrics
+    if isinstance(metrics, (bool, int)) or not _is_number(metrics):
+        return metrics
+    return float(metrics) if math.isfinite(metrics) else str(float(metrics))
+
+
+def _numbers(metrics: Any) -> Any:
+    """What `_plain` was given."""
+    if isinstance(metrics, dict):
+        return {name: _numbers(value) for name, value in metrics.items()}
+    return float(metrics) if isinstance(metrics, str) else metrics
 
 
 def _flat_metrics(metrics: Any, path: str = "") -> dict[str, float]:
