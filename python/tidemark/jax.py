@@ -24,9 +24,11 @@ from typing import Any
 import jax
 import numpy
 
+from ._arguments import wrong
 from ._checkpointer.checkpointer import Checkpointer
 from ._checkpointer.futures import SaveHandle
 from ._checkpointer.progress import Progress
+from ._checkpointer.ranks import agreeing
 from ._checkpointer.step_info import RestoreReport
 from ._state import arrays, codec
 from ._state.arrays import refuse_narrowed
@@ -52,19 +54,25 @@ def save(checkpointer: Checkpointer, step: int, tree: Any, *, metrics: dict[str,
 
     On the CPU the arrays are read where they lie; from devices they are copied to the host first. InvalidArgumentError:
     an array has been deleted, which donation does; two leaves have one name; or other processes have parts of an array, and
-    the checkpointer has no `ranks`. Other errors: `Checkpointer.save`.
+    the checkpointer has no `ranks`. Other errors: `Checkpointer.save`. With `ranks` an error of one process is told to the
+    others, here and in `resume` and `restore`.
     """
-    return checkpointer.save(step, to_state(tree), metrics=metrics, user_metadata=user_metadata, overwrite=overwrite,
-                             staging="blocking")
+    with _opened(checkpointer)._making(step):
+        state = to_state(tree)
+    return checkpointer.save(step, state, metrics=metrics, user_metadata=user_metadata, overwrite=overwrite, staging="blocking")
 
 
 def resume(checkpointer: Checkpointer, like: Any, *, healthy_only: bool = False,
            progress: Progress = False) -> tuple[int, Any]:
     """The step to train next and the tree of the highest committed step; 0 and `like` itself in a fresh run. `progress` as
     for `Checkpointer.restore`."""
-    destination = Destination(like)
+    with _opened(checkpointer)._filling(resumes=True):
+        destination = Destination(like)
     step = checkpointer.resume(destination.state, healthy_only=healthy_only, progress=progress)
-    return step, destination.tree() if step else like
+    if not step:
+        return 0, like
+    with agreeing(checkpointer._of_ranks):
+        return step, destination.tree()
 
 
 def restore(checkpointer: Checkpointer, like: Any, step: int | str = "latest", **options: Any) -> Any:
@@ -82,10 +90,18 @@ def restore(checkpointer: Checkpointer, like: Any, step: int | str = "latest", *
 def restore_with_report(checkpointer: Checkpointer, like: Any, step: int | str = "latest", *,
                         only: Sequence[str] = (), **options: Any) -> tuple[Any, RestoreReport]:
     """`restore`, with the report of `Checkpointer.restore` beside the tree."""
-    destination = Destination(like)
+    with _opened(checkpointer)._filling(resumes=False):
+        destination = Destination(like)
     report = checkpointer.restore(destination.state, step, only=only, **options)
     left_out = {name for name in destination.state if only and not matches(name, only)}
-    return destination.tree(left_out.union(report.missing)), report
+    with agreeing(checkpointer._of_ranks):
+        return destination.tree(left_out.union(report.missing)), report
+
+
+def _opened(checkpointer: Any) -> Checkpointer:
+    if isinstance(checkpointer, Checkpointer):
+        return checkpointer
+    raise wrong(checkpointer, "checkpointer", "a tidemark.Checkpointer, such as tidemark.Checkpointer(\"run/ckpt\")")
 
 
 def load(store: str | os.PathLike[str], step: int | str = "latest", like: Any = None, *,

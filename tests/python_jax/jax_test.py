@@ -358,3 +358,10 @@ def test_a_damaged_structure_is_data_loss(checkpointer, skeleton):
     checkpointer.save(1, {"$tidemark.tree": skeleton}).committed.result()
     with pytest.raises(DataLossError, match="stored structure of the tree"):
         tidemark.jax.load(checkpointer.path)
+
+
+def test_what_is_no_checkpointer_is_named(tmp_path):
+    for call in (lambda path: tidemark.jax.save(path, 1, {"w": jnp.ones(1)}), lambda path: tidemark.jax.resume(path, {}),
+                 lambda path: tidemark.jax.restore(path, {})):
+        with pytest.raises(InvalidArgumentError, match="checkpointer is 'run/ckpt', a str: it must be a tidemark.Checkpointer"):
+            call("run/ckpt")

@@ -87,6 +87,12 @@ class RankCalls:
         """For what makes the state of a save: if it raises, the other ranks are told, which save this step too."""
         return self._telling_ranks(self._require(), lambda why: self._refuse_save(step, why))
 
+    def _filling(self, *, resumes: bool) -> contextlib.AbstractContextManager[None]:
+        """For what comes before the library's part of a restore: if it raises, the other ranks are told, which restore too.
+        `resumes`: it is a resume."""
+        native = self._require()
+        return self._telling_ranks(native, lambda why: native.refuse_restore(resumes, why))
+
     def _refuse_save(self, step: int, why: str) -> None:
         with contextlib.suppress(TypeError):  # the step is no number, and the others wait for their deadline
             self._native.refuse_save(step, why)

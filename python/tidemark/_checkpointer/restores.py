@@ -38,7 +38,7 @@ class Restores(RankCalls):
         `restore`. MismatchError: the checkpoint does not fit.
         """
         native = self._require()
-        with self._telling_ranks(native, lambda why: native.refuse_restore(True, why)):
+        with self._filling(resumes=True):
             options = restore_options(healthy_only, only, renames, allow_missing, allow_unexpected, accept,
                                       evaluations_timeout, progress_function(progress))
             self._await_verdicts(native, "latest", options)
@@ -78,7 +78,7 @@ class Restores(RankCalls):
         If it is the same, a rank whose state has just the entries that it saved reads its own part of the step alone.
         """
         native = self._require()
-        with self._telling_ranks(native, lambda why: native.refuse_restore(False, why)):
+        with self._filling(resumes=False):
             options = restore_options(healthy_only, only, renames, allow_missing, allow_unexpected, accept,
                                       evaluations_timeout, progress_function(progress))
             self._await_verdicts(native, str(step), options)
@@ -99,7 +99,7 @@ class Restores(RankCalls):
         objects with state cannot be made anew: they are in both states, and are restored in place.
         """
         native = self._require()
-        with self._telling_ranks(native, lambda why: native.refuse_restore(False, why)):
+        with self._filling(resumes=False):
             options = restore_options(healthy_only, only, renames, allow_missing, allow_unexpected, accept,
                                       evaluations_timeout, progress_function(progress))
             self._await_verdicts(native, str(step), options)
