@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import os
 import threading
@@ -16,7 +17,7 @@ from .._arguments import renames as pairs
 from .._state import arrays, codec, pickled
 from .._state.devices import Streams
 from .._state.tree import Tree, naming, object_state
-from ..errors import FailedPreconditionError, InvalidArgumentError
+from ..errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from .observer import logger
 from .options import left_out_by, mismatch
 
@@ -49,7 +50,7 @@ class Snapshot(Mapping[str, Any]):
 
     Arrays of dtypes beyond NumPy's own need ml_dtypes: else reading one is an UnimplementedError. `restore` fills modules of
     PyTorch. KeyError: there is no entry of the name. UnsupportedTypeError: the entry was pickled, or has an object of a class
-    that is not registered.
+    that is not registered. UnimplementedError: this rank has several parts of the array (`tidemark.jax`).
 
     `step`: its number. `metrics`: those given with the save. `user_metadata`: a JSON object.
     """
@@ -57,8 +58,11 @@ class Snapshot(Mapping[str, Any]):
     def __init__(self, native: _native.Snapshot) -> None:
         self._native = native
         self._pid = os.getpid()
+        entries = native.entries()
         self._entries: dict[str, tuple[int, str, str, list[int]]] = {
-            name: (i, kind, dtype, shape) for i, (name, kind, dtype, shape) in enumerate(native.entries())}
+            name: (i, kind, dtype, shape) for i, (name, kind, dtype, shape) in enumerate(entries)}
+        parts = collections.Counter(name for name, *_ in entries) if len(entries) > len(self._entries) else {}
+        self._parts = {name: count for name, count in parts.items() if count > 1}  # of an array that ranks hold together
         self.step: int = native.step
         self.metrics: dict[str, float] = native.metrics
         self.user_metadata: str = native.user_metadata
@@ -70,6 +74,9 @@ class Snapshot(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         index, kind, dtype, shape = self._entries[name]
+        if name in self._parts:
+            raise UnimplementedError(f"'{name}' is in the snapshot of this rank as {self._parts[name]} parts of an array, which "
+                                     f"it cannot return as one: tidemark.follow and tidemark.open read the whole of it")
         memory = self._require().memory(index)
         if kind == "tensor":
             return arrays.array_over(memory, dtype, shape)

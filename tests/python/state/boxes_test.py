@@ -305,3 +305,29 @@ def test_a_capture_has_boxes_and_does_not_restore_them():
     assert snapshot["w"].tolist() == [0, 1, 2]
     with pytest.raises(errors.InvalidArgumentError, match="'w'"):
         snapshot.restore({"w": box})
+
+
+def test_several_boxes_of_one_array_are_not_one_array_of_a_snapshot(store):
+    with Job(store, 2) as job:
+        results = {}
+
+        def evaluate(rank, snapshot):
+            assert set(snapshot) == {f"n.{rank}", "w"} and snapshot[f"n.{rank}"] == rank
+            with pytest.raises(errors.UnimplementedError, match="'w' is in the snapshot of this rank as 2 parts of an array"):
+                snapshot["w"]
+            results[rank] = "refused"
+
+        for rank, checkpointer in enumerate(job.checkpointers):
+            checkpointer.evaluator(f"of {rank}", lambda snapshot, rank=rank: evaluate(rank, snapshot))
+        rows = np.arange(8, dtype=np.float32)
+        all_ok(job.save(1, lambda rank, _: {f"n.{rank}": rank, "w": Boxes([
+            tidemark.Box(rows[first:first + 2].copy(), (8,), (first,)) for first in (4 * rank, 4 * rank + 2)])}))
+        for checkpointer in job.checkpointers:
+            checkpointer.wait_until_evaluated(DEADLINE)
+        assert results == {0: "refused", 1: "refused"}
+    # What the message says works.
+    seen = []
+    tidemark.follow(store, lambda snapshot: seen.append(snapshot["w"].tolist()), evaluator="whole", idle_timeout=0, report=False,
+                    stop_on_signal=False)
+    with tidemark.open(store) as step:
+        assert [step.get_tensor("w").tolist()] == seen == [rows.tolist()]
