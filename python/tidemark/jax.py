@@ -36,6 +36,7 @@ from ._state.boxes import Box, Boxes
 from ._state.containers import has_state
 from ._state.pattern import matches
 from ._state.rng import adapter_of
+from ._store.differences import Differences
 from ._store.progress import bytes_of, reporting
 from ._store.reader import Step, open as open_step
 from .errors import DataLossError, Error, InvalidArgumentError, MismatchError, UnimplementedError
@@ -362,41 +363,48 @@ def bytes_to_read(step: Step, like: Any, path: str = "") -> int:
                            if (name in wanted if wanted is not None else name == path or name.startswith(below))])
 
 
+_WAY_OUT = ("allow_unexpected=True leaves out what the tree has not. tidemark.jax.restore, with a Checkpointer, also takes "
+            "allow_missing, renames, only and convert_dtypes. Without `like` the tree is as it was saved")
+
+
 def load_like(step: Step, like: Any, path: str = "", *, allow_unexpected: bool = False,
-              converted: Collection[str] = ()) -> Any:
-    """`load` with `like`, from a step that is open. `converted`: arrays that may have another floating-point dtype than there."""
+              converted: Collection[str] = (), way_out: str = _WAY_OUT) -> Any:
+    """`load` with `like`, from a step that is open. `converted`: arrays that may have another floating-point dtype than there.
+    `way_out`: for the message of a MismatchError."""
     destination = Destination(like, path)
     tensors, values = set(step.keys()), set(step.value_keys())
-    missing, reshaped, retyped = [], [], []
+    differences = Differences(step)
     for name, value in destination.state.items():
         if has_state(value) or adapter_of(value) is not None:
             raise InvalidArgumentError(f"'{name}' is an object with state, which only a Checkpointer restores")
         if isinstance(value, Boxes):
             raise UnimplementedError(f"'{name}' would have parts in other processes, which only a Checkpointer restores")
         if name not in tensors | values:
-            missing.append(name)
+            differences.missing(name, _described(value))
         elif (name in tensors) != isinstance(value, numpy.ndarray):
-            retyped.append(name)
+            differences.of_another_kind(name, _described(value))
         elif isinstance(value, numpy.ndarray):
             stored = step.get_slice(name)
             if stored.get_dtype() != value.dtype.name and not (
                     name in converted and _is_float(value.dtype) and _is_float(arrays.numpy_dtype(stored.get_dtype()))):
-                retyped.append(name)
+                differences.of_another_dtype(name, value.dtype.name)
             elif stored.get_shape() != list(value.shape):
-                reshaped.append(name)
-    unexpected = [] if allow_unexpected else [
-        name for name in tensors | values
-        if name not in destination.state and not name.startswith("$tidemark.") and name.startswith(f"{path}." if path else "")]
-    if missing or unexpected or reshaped or retyped:
-        raise MismatchError(f"step {step.info.step} does not fit the tree: missing {missing}, unexpected {unexpected}, of "
-                            f"another shape {reshaped}, of another type {retyped}", missing=missing, unexpected=unexpected,
-                            reshaped=reshaped, retyped=retyped)
+                differences.of_another_shape(name, value.shape)
+    for name in sorted(tensors | values) if not allow_unexpected else ():
+        if name not in destination.state and not name.startswith("$tidemark.") and name.startswith(f"{path}." if path else ""):
+            differences.unexpected(name)
+    if differences:
+        raise differences.error("the tree", way_out)
     for name, value in destination.state.items():
         if name in converted:
             arrays.convert(value, step.get_tensor(name))
         else:
             destination.state[name] = step.get_tensor(name) if name in tensors else step.get_value(name)
     return destination.tree()
+
+
+def _described(value: Any) -> str:
+    return f"{value.dtype.name} {list(value.shape)}" if isinstance(value, numpy.ndarray) else type(value).__name__
 
 
 def _is_float(dtype: Any) -> bool:

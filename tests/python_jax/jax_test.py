@@ -266,6 +266,16 @@ def test_another_tree_is_a_mismatch_with_names(checkpointer):
         tidemark.jax.load(checkpointer.path, like=like)
     assert (caught.value.reshaped, caught.value.retyped, caught.value.missing, caught.value.unexpected) == (
         ["a"], ["b"], ["d"], ["c"])
+    *lines, way_out = str(caught.value).splitlines()
+    assert lines == ["step 1 does not fit the tree, 4 differences:",
+                     "  'a': shape: checkpoint has [2], state has [4]",
+                     "  'b': dtype: checkpoint has float32, state has bfloat16",
+                     "  missing in the checkpoint: 'd' float32 [1]",
+                     "  unexpected in the checkpoint: 'c' float32 [1]"]
+    assert way_out.startswith("allow_unexpected=True leaves out what the tree has not")
+    with pytest.raises(tidemark.MismatchError, match="'a': kind: checkpoint has float32 .2., state has int") as caught:
+        tidemark.jax.load(checkpointer.path, like={"a": 1}, allow_unexpected=True)
+    assert caught.value.retyped == ["a"]
     part = tidemark.jax.load(checkpointer.path, like={"a": jnp.zeros(2)}, allow_unexpected=True)
     assert part["a"].tolist() == [1, 1]
 

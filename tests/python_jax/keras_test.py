@@ -190,6 +190,7 @@ def test_weights_alone(tmp_path):
     with pytest.raises(tidemark.MismatchError) as caught:
         tidemark.keras.load(fresh, tmp_path / "store")
     assert any(name.endswith(".iteration") for name in caught.value.missing)
+    assert str(caught.value).endswith("\nweights_only=True leaves the optimizer as it is")
 
 
 def test_moving_averages_are_loaded_as_weights(tmp_path):
@@ -220,6 +221,8 @@ def test_another_model_is_a_mismatch_and_stays_as_it_was(tmp_path):
     with pytest.raises(tidemark.MismatchError) as caught:
         tidemark.keras.load(other, tmp_path / "store")
     assert any(name.endswith("hidden.kernel") for name in caught.value.reshaped)
+    assert "hidden.kernel': shape: checkpoint has [" in str(caught.value)
+    assert str(caught.value).endswith("\nIts layers must be those of the model that was saved")
     with pytest.raises(tidemark.MismatchError):
         fit(other, [tidemark.keras.TidemarkCheckpoint(tmp_path / "store", restore=True)], epochs=2)
     assert_same(values(other), before)
@@ -329,3 +332,17 @@ def test_integers_of_another_size_are_taken_if_every_value_fits(tmp_path):
     np.testing.assert_array_equal(arrays(narrow.non_trainable_variables), [[7, 7]])
     with pytest.raises(tidemark.errors.MismatchError):
         tidemark.keras.load(model_of("float32", 0.0), tmp_path / "store")
+
+
+def test_a_model_that_cannot_be_filled_is_named(tmp_path):
+    fit(make_model(), [tidemark.keras.TidemarkCheckpoint(tmp_path / "store")])
+
+    def refused(model, words, **options):
+        with pytest.raises(InvalidArgumentError, match=words):
+            tidemark.keras.load(model, tmp_path / "store", **options)
+
+    layers = make_model().layers
+    refused(keras.Sequential([keras.Input((4,)), *layers]), "is not compiled, .*: compile it before, or give weights_only=True")
+    for options in ({}, {"weights_only": True}):
+        refused(keras.Sequential([keras.layers.Dense(1)]), "is not built, so it has no weights to fill", **options)
+    refused(tmp_path, "model is .*: it must be a keras.Model")

@@ -8,12 +8,14 @@ from typing import Any
 import keras
 import numpy
 
+from .._arguments import wrong
 from .._checkpointer.progress import Progress
 from .._checkpointer.step_info import StepInfo
 from .._state import arrays
+from .._store.differences import Differences
 from .._store.progress import bytes_of, reporting
 from .._store.reader import Step, open as open_step
-from ..errors import InvalidArgumentError, MismatchError
+from ..errors import InvalidArgumentError
 from ._variables import LAYOUT, assign, stored_names, variables_of
 
 
@@ -27,8 +29,10 @@ def load(model: keras.Model, store: str | os.PathLike[str], step: int | str = "l
 
     A checkpoint of another backend fits, too: integers may have another size there. MismatchError: the step does not fit
     the model, which is as it was. NotFoundError: there is no such step.
-    InvalidArgumentError: the step has no averages.
+    InvalidArgumentError: the step has no averages; the model is not built; it is not compiled, so that it has no optimizer,
+    and weights_only is off.
     """
+    _check(model, weights_only or ema)
     with open_step(store, step) as opened:
         averages: dict[str, str] = {}
         if ema:
@@ -38,27 +42,42 @@ def load(model: keras.Model, store: str | os.PathLike[str], step: int | str = "l
         wanted = variables_of(model, weights_only or ema)
         in_step = set(opened.keys())
         found = []
-        missing, reshaped, retyped = [], [], []
+        differences = Differences(opened)
         for name, variable in stored_names(opened, wanted).items():
             source = averages.get(name, name)
             if source not in in_step:
-                missing.append(source)
+                differences.missing(source, f"{variable.dtype} {list(variable.shape)}")
                 continue
             stored = opened.get_slice(source)
             if tuple(stored.get_shape()) != tuple(variable.shape):
-                reshaped.append(source)
+                differences.of_another_shape(source, variable.shape)
             elif not _is_same_or_integer(stored.get_dtype(), variable.dtype):
-                retyped.append(source)
+                differences.of_another_dtype(source, variable.dtype)
             else:
                 found.append((source, variable))
-        values = [] if missing or reshaped or retyped else _read(opened, found, progress)
-        retyped += [source for (source, _), array in zip(found, values) if array is None]
-        if missing or reshaped or retyped:
-            raise MismatchError(f"step {opened.info.step} does not fit the model: missing {missing}, of another shape "
-                                f"{reshaped}, of another type {retyped}", missing=missing, reshaped=reshaped, retyped=retyped)
+        values = [] if differences else _read(opened, found, progress)
+        for (source, variable), array in zip(found, values):
+            if array is None:
+                differences.of_another_dtype(source, variable.dtype, ", which has no room for an element of it")
+        if differences:
+            is_optimizer = all(name.startswith("optimizer.") for name in differences.names)
+            raise differences.error("the model", "weights_only=True leaves the optimizer as it is" if is_optimizer else
+                                    "Its layers must be those of the model that was saved")
         for (_, variable), array in zip(found, values, strict=True):
             assign(variable, array)
         return opened.info
+
+
+def _check(model: Any, weights_only: bool) -> None:
+    """InvalidArgumentError: it is no model whose variables are there."""
+    if not isinstance(model, keras.Model):
+        raise wrong(model, "model", "a keras.Model")
+    if not model.built and not (model.weights and all(layer.built for layer in model.layers)):
+        raise InvalidArgumentError(f"the model '{model.name}' is not built, so it has no weights to fill: call it on a batch, "
+                                   f"or call its build(), before the load")
+    if not weights_only and not hasattr(model, "optimizer"):
+        raise InvalidArgumentError(f"the model '{model.name}' is not compiled, so it has no optimizer to fill: compile it "
+                                   f"before, or give weights_only=True")
 
 
 def _read(step: Step, found: list[tuple[str, Any]], progress: Progress) -> list[Any]:

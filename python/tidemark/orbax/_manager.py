@@ -30,6 +30,8 @@ from ._options import CheckpointManagerOptions
 from ._restore_args import like_of
 
 _SCORE = "best_fn"  # the metric that holds what best_fn returned
+_WAY_OUT = ("args.PyTreeRestore takes partial_restore=True, which leaves out what the tree has not, and restore_args, whose "
+            "dtype converts. Without an item the tree is as it was saved")
 _DEFAULT = "default"  # a single item that is no tree is stored under this name
 
 
@@ -296,7 +298,7 @@ class CheckpointManager:
             like, converted = like_of(opened, like, restore_args, path, partial=partial)
         if like is None:
             return _jax.load_as_saved(opened, path)
-        return _jax.load_like(opened, like, path, allow_unexpected=partial, converted=converted)
+        return _jax.load_like(opened, like, path, allow_unexpected=partial, converted=converted, way_out=_WAY_OUT)
 
     # What is known of a step.
 
