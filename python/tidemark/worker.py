@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ._checkpointer.observer import logger
 from ._checkpointer.step_info import Evaluation
 from ._store.follow import follow
 from .errors import Error
@@ -24,16 +25,17 @@ The function takes a tidemark.Snapshot and returns a dict of numbers, for exampl
   def validate(snapshot):
       return {"loss": loss(snapshot["model.weight"])}
 
-  python -m tidemark.worker run/ckpt my_eval:validate --entries 'model.*'
+  python -m tidemark.worker run/ckpt my_eval:validate --name validation --entries 'model.*'
 
-The metric is then "validate/loss", after the function, or after --name. SIGTERM and Ctrl-C end the worker after the current
-step. Exit status: 0: it has ended as asked; 1: an error, or with --strict a failed evaluation; 2: an argument is wrong."""
+The metric is then "validation/loss". Without --name it is "validate/loss", after the function. SIGTERM and Ctrl-C end the
+worker after the current step. Exit status: 0: it has ended as asked; 1: an error, or with --strict a failed evaluation; 2: an
+argument is wrong."""
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tidemark.worker", description=_DESCRIPTION, epilog=_EPILOG,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("store", metavar="STORE", help="the store's directory; if it is not there yet, the worker waits")
+    parser.add_argument("store", metavar="STORE", help="the store's directory; if it is not there yet, the worker waits for it")
     parser.add_argument("function", metavar="MODULE:FUNCTION", help="the evaluator; the module may be in this directory")
     parser.add_argument("--name", metavar="NAME", help="the evaluator's name, before its metrics; default: the function's")
     parser.add_argument("--entries", metavar="PATTERN", action="append", default=[],
@@ -92,6 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    logger.setLevel(logging.INFO)  # it says that it waits for the store
     sys.path.insert(0, os.getcwd())
     try:
         function = _load(given.function)

@@ -13,8 +13,7 @@ from .._checkpointer.evaluator import EvaluatorFunction, guarded
 from .._checkpointer.observer import logger
 from .._checkpointer.step_info import Evaluation
 from .._choices import HalfPrecision, WhenLagging
-from ..errors import InvalidArgumentError
-
+from ..errors import Error, InvalidArgumentError, NotFoundError
 
 _OPTIONS: dict[str, Kind] = {
     "evaluator": text, "worker": text, "when_lagging": text, "staleness_max": integer, "report": flag, "entries": patterns,
@@ -63,10 +62,10 @@ def follow(store: str | os.PathLike[str], function: EvaluatorFunction | None = N
         tidemark.follow("run/ckpt", validate, evaluator="validation", entries=["model.*"], until_step=10_000)
 
     Without `function` it returns a function that takes it. Blocks until one of the ends below. Every step is evaluated at
-    least once and counted once, by any number of workers of one name. If the store is not there yet, it waits for it. The
-    function runs on the calling thread, and returns what an evaluator returns (`Checkpointer.evaluator`). If it raises an
-    Exception, that is the step's record. KeyboardInterrupt and SystemExit end the call: they are raised, and their step has
-    no record, so the next call evaluates it.
+    least once and counted once, by any number of workers of one name. If the store is not there yet, it waits for it, and the
+    logger "tidemark" says so, as information. The function runs on the calling thread, and returns what an evaluator returns
+    (`Checkpointer.evaluator`). If it raises an Exception, that is the step's record. KeyboardInterrupt and SystemExit end the
+    call: they are raised, and their step has no record, so the next call evaluates it.
 
     Which steps: those divisible by `every_steps`, from `begin_step` on. `when_lagging`: "queue": all; "latest": of those
     that are there the last one, and the others are recorded as skipped. `staleness_max`: steps that are further behind the
@@ -89,7 +88,8 @@ def follow(store: str | os.PathLike[str], function: EvaluatorFunction | None = N
              "report": report, "entries": entries, "half_precision": half_precision, "every_steps": every_steps,
              "begin_step": begin_step, "again_if_failed": again_if_failed, "until_step": until_step, "idle_timeout": idle_timeout,
              "poll_interval": poll_interval, "lease_expiry": lease_expiry, "stop_on_signal": stop_on_signal}
-    options = {"directory": os.path.abspath(path(store, "store")), **typed(_OPTIONS, given)}
+    directory = os.path.abspath(path(store, "store"))
+    options = {"directory": directory, **typed(_OPTIONS, given)}
 
     def evaluated(step: int, record: dict[str, Any]) -> None:
         if on_evaluated is not None:
@@ -101,6 +101,12 @@ def follow(store: str | os.PathLike[str], function: EvaluatorFunction | None = N
     def run(function: EvaluatorFunction) -> WorkerReport:
         if not callable(function):
             raise InvalidArgumentError(f"a {type(function).__name__} was given to follow, not a function")
+        try:
+            _native.list_steps(directory, False)
+        except NotFoundError:
+            logger.info("waiting for a store at %s", directory)
+        except Error:
+            pass  # the call below raises it, or waits for its end
         return WorkerReport(**_native.follow(options, guarded(evaluator, function, Exception), asked_to_stop,
                                              lambda line: logger.warning("%s", line), evaluated))
 

@@ -229,3 +229,19 @@ def test_help_names_every_option_and_shows_an_example(module):
     assert result.returncode == 0
     for word in ("--entries", "--until-step", "--idle-timeout", "--name", "my_eval:validate", "Exit status", "SIGTERM"):
         assert word in result.stdout
+
+
+def test_a_worker_says_that_it_waits_for_a_store(module):
+    process = subprocess.Popen([sys.executable, "-m", "tidemark.worker", "typo/store", "my_eval:validate"], cwd=module,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stderr.readline() == f"INFO: waiting for a store at {module / 'typo' / 'store'}\n"
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=120)
+
+
+def test_follow_logs_that_it_waits_for_a_store(tmp_path, store, caplog):
+    caplog.set_level("INFO", "tidemark")
+    tidemark.follow(store, lambda snapshot: 1, evaluator="v", idle_timeout=0)
+    assert "waiting for" not in caplog.text
+    tidemark.follow(tmp_path / "typo", lambda snapshot: 1, evaluator="v", idle_timeout=0)
+    assert caplog.messages[-1] == f"waiting for a store at {tmp_path / 'typo'}"
