@@ -292,10 +292,7 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
         DeadlineExceededError after `timeout` seconds; it names what still runs. None: no limit, also where an evaluator
         waits for the thread that called. FailedPreconditionError: an evaluator has called, which would wait for itself.
         """
-        native = self._require()
-        if is_in(self._evaluations):
-            raise FailedPreconditionError("wait_until_evaluated was called by an evaluator, for which it would wait")
-        in_slices(native.wait_until_evaluated, timeout)
+        in_slices(self._require().wait_until_evaluated, timeout)
 
     def wait_until_staged(self, entry: str | None = None) -> None:
         """Blocks until no save reads the arrays any more, or no longer that of the `entry`, for trainers that update a layer

@@ -192,6 +192,7 @@ def guarded(name: str, function: EvaluatorFunction, caught: type[BaseException],
 
     def call(native: Any) -> Outcome:
         step = native.step
+        outer = getattr(_here, "evaluations", None)  # an evaluator may follow a store
         _here.evaluations = evaluations
         try:
             verdict = verdict_of(function(Snapshot(native)))
@@ -200,7 +201,7 @@ def guarded(name: str, function: EvaluatorFunction, caught: type[BaseException],
             logger.warning("evaluator '%s' failed at step %d: %s", name, step, traceback.format_exc())
             return {}, "", f"{type(error).__name__}: {error}"
         finally:
-            _here.evaluations = None
+            _here.evaluations = outer
         return dict(verdict.metrics), verdict.unhealthy, None
 
     return call

@@ -237,15 +237,17 @@ def test_a_slow_evaluator_is_treated_as_asked(tmp_path, when_lagging, skipped):
         assert all(evaluation(checkpointer, step).metrics == {"step": step} for step in {1, 2, 3} - skipped)
 
 
-def test_an_evaluator_that_waits_for_the_evaluators_is_refused_at_once(tmp_path):
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_evaluator_that_waits_for_the_evaluators_is_refused_at_once(tmp_path, threads):
     with tidemark.Checkpointer(tmp_path / "store") as checkpointer, tidemark.Checkpointer(tmp_path / "other") as other:
-        @checkpointer.evaluator("e")
+        @checkpointer.evaluator("e", threads=threads)
         def wait(snapshot):
             other.wait_until_evaluated(60)  # which waits for others
             checkpointer.wait_until_evaluated(60)
 
         save(checkpointer, 1, {"w": 1})
-        assert "FailedPreconditionError: wait_until_evaluated was called by an evaluator" in evaluation(checkpointer, 1).reason
+        assert "FailedPreconditionError: wait until evaluated: called by a callback or an evaluator, which it would wait for" in (
+            evaluation(checkpointer, 1).reason)
 
 
 @pytest.mark.parametrize("options", [{"when_lagging": "never"}, {"every_steps": 0}, {"max_pending": 0}, {"threads": 65},

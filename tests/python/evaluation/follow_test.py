@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tidemark
 from tidemark import errors
+from tidemark._checkpointer.evaluator import is_in
 
 
 @pytest.fixture
@@ -245,3 +246,20 @@ def test_follow_logs_that_it_waits_for_a_store(tmp_path, store, caplog):
     assert "waiting for" not in caplog.text
     tidemark.follow(tmp_path / "typo", lambda snapshot: 1, evaluator="v", idle_timeout=0)
     assert caplog.messages[-1] == f"waiting for a store at {tmp_path / 'typo'}"
+
+
+def test_an_evaluator_that_follows_a_store_is_still_in_its_own_call(tmp_path):
+    with tidemark.Checkpointer(tmp_path / "other") as other:
+        other.save(1, {"w": 1})
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        found = []
+
+        @checkpointer.evaluator("e")
+        def follow(snapshot):
+            tidemark.follow(tmp_path / "other", lambda inner: 1, evaluator="inner", idle_timeout=0, report=False,
+                            stop_on_signal=False)
+            found.append(is_in(checkpointer._evaluations))
+
+        checkpointer.save(1, {"w": 1})
+        checkpointer.wait_until_evaluated(60)
+        assert found == [True]
