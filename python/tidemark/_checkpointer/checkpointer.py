@@ -218,7 +218,7 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
         with self._making(step):
             given = checked(metrics), json_text(user_metadata, "user_metadata")
             how = flag(overwrite, "overwrite"), text_or_none(staging, "staging")
-            with naming(self._gather(state)):
+            with self._gathered(state):
                 handle = native.save(step, self._state, *given, *how, is_cancelled)
         return self._handle_of(handle)
 
@@ -232,8 +232,21 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
         """
         native, step = self._require(), integer(step, "step")
         given = checked(metrics), json_text(user_metadata, "user_metadata"), text_or_none(staging, "staging")
-        with naming(self._gather(state)):
-            return self._handle_of(native.evaluate(step, self._state, *given))
+        with self._gathered(state):
+            handle = native.evaluate(step, self._state, *given)
+        return self._handle_of(handle)
+
+    @contextlib.contextmanager
+    def _gathered(self, state: Any) -> Iterator[None]:
+        """For a native call that reads the state. If it raises, nothing reads the arrays, and they are not kept alive."""
+        tree = self._gather(state)
+        try:
+            with naming(tree):
+                yield
+        except BaseException:
+            self._state.await_staging()
+            self._forget_arrays()
+            raise
 
     def _gather(self, state: Any, converts: bool = True) -> Tree:
         """Has the native state refer to this one, and keeps the owners of its arrays. `converts`: to `saved_dtypes`."""
@@ -244,11 +257,15 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
                                        f"Checkpointer `ranks`")
         self._state.await_staging()
         # Before there can be a save that reads their memory. A conversion puts its copies in their places.
-        if converts:
-            self._saved_dtypes.convert(tree)
-        self._owners = tree.owners
-        self._on_devices = tree.on_devices(self._streams)
-        self._state.set_entries(tree.arrays, values, self._on_devices)
+        try:
+            if converts:
+                self._saved_dtypes.convert(tree)
+            self._owners = tree.owners
+            self._on_devices = tree.on_devices(self._streams)
+            self._state.set_entries(tree.arrays, values, self._on_devices)
+        except BaseException:
+            self._forget_arrays()
+            raise
         self._arrays = tree.arrays
         return tree
 
@@ -276,7 +293,7 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
         deadline = time.monotonic() + left
         with self._telling_ranks(native, lambda why: self._refuse_save(step, why)):
             given = checked(metrics), json_text(user_metadata, "user_metadata"), flag(overwrite, "overwrite")
-            with naming(self._gather(state)):
+            with self._gathered(state):
                 save, close, line = native.save_and_close(step, self._state, *given, grace, left)
         errors = [from_status(*status) if status[0] else None for status in (save, close)]
         if any(isinstance(error, DeadlineExceededError) for error in errors):
@@ -333,7 +350,7 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
         """Takes the memory that a save of the state needs, so that the first save is as fast as later ones. Saves nothing.
         Errors: those of `save` for a state. ResourceExhaustedError: there is too little memory."""
         native = self._require()
-        with naming(self._gather(state)):
+        with self._gathered(state):
             native.prepare(self._state)
         self._forget_arrays()
 

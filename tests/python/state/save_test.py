@@ -6,6 +6,7 @@ import math
 import random
 import re
 import tracemalloc
+import weakref
 
 import ml_dtypes
 import numpy as np
@@ -481,3 +482,16 @@ def test_a_save_of_arrays_allocates_no_memory_of_python_for_them(tmp_path, stagi
                 assert peak_of(lambda: checkpointer.save(step, state).committed.result(60)) < size / 100
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("call", [lambda c, state: c.save(1, state), lambda c, state: c.evaluate(1, state),
+                                  lambda c, state: c.prepare({**state, "x" * 5000: 1}),
+                                  lambda c, state: c.save(2, {**state, "w.b": 1, "w": {"b": 1, "a": state["w"]}})])
+def test_the_arrays_of_a_call_that_fails_are_not_kept(checkpointer, call):
+    checkpointer.save(1, {"n": 1}).committed.result()
+    state = {"w": np.ones(10)}
+    alive = weakref.ref(state["w"])
+    with pytest.raises(tidemark.Error):
+        call(checkpointer, state)
+    state.clear()
+    assert alive() is None
