@@ -62,6 +62,21 @@ def number(value: Any, name: str) -> float:
     raise wrong(value, name, "a number")
 
 
+def seconds(value: Any, name: str) -> float:
+    """A number that is not NaN, which would be no time at all: also one below 0 or an infinite one."""
+    try:
+        found = number(value, name)
+    except InvalidArgumentError:
+        found = math.nan
+    if math.isnan(found):
+        raise wrong(value, name, "a number of seconds")
+    return found
+
+
+def seconds_or_none(value: Any, name: str) -> float | None:
+    return None if value is None else seconds(value, name)
+
+
 def flag(value: Any, name: str) -> bool:
     if isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool":
         return bool(value)
@@ -172,6 +187,16 @@ def renames(value: Any, name: str) -> list[tuple[str, str]]:
             raise wrong(pair, f"{name}[{i}]", "a pair (name in the checkpoint, name in the state)")
         found.append((text(pair[0], f"{name}[{i}][0]"), text(pair[1], f"{name}[{i}][1]")))
     return found
+
+
+def function_of(value: Any, name: str) -> Callable[..., Any]:
+    if callable(value):
+        return value  # type: ignore[no-any-return]
+    raise wrong(value, name, "a function")
+
+
+def function_or_none(value: Any, name: str) -> Callable[..., Any] | None:
+    return None if value is None else function_of(value, name)
 
 
 def metrics(value: Any, name: str = "metrics") -> dict[str, float]:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from ._arguments import integer, number, path
+from ._arguments import function_of, function_or_none, integer, number, path, wrong
 from ._checkpointer.checkpointer import Checkpointer, check_options, check_options_of_ranks
 from ._checkpointer.closing import close_after, close_or_give_up
 from ._checkpointer.evaluator import EvaluatorFunction
@@ -96,8 +96,11 @@ class AsyncTrainer:
                  on_divergence: Callable[[Divergence], None] | None = None, max_rollbacks: int = 3,
                  preemption: bool | PreemptionGuard = True, drain: float = 600.0, device: Any = None,
                  progress: Progress = False, ranks: Ranks | None = None, **options: Any) -> None:
-        if not callable(train):
-            raise InvalidArgumentError(f"train is a {type(train).__name__}, not a function")
+        function_of(train, "train")
+        function_or_none(setup, "setup")
+        function_or_none(on_divergence, "on_divergence")
+        if health is not None and not isinstance(health, HealthMonitor):
+            raise wrong(health, "health", "a tidemark.HealthMonitor")
         if integer(max_rollbacks, "max_rollbacks") < 0:
             raise InvalidArgumentError(f"max_rollbacks is {max_rollbacks}: 0 or more")
         if not number(drain, "drain") >= 0:
@@ -147,6 +150,7 @@ class AsyncTrainer:
         What `train` raises ends the run: saves in flight are committed, evaluations are given up, and the state is not
         saved. A save that fails in the background is a warning; the run goes on, and raises the failure at its end.
 
+        InvalidArgumentError: `train` has returned something else than metrics; the step is not saved.
         AlreadyHeldError: another process holds the store. MismatchError: the checkpoint does not fit the state.
         FailedPreconditionError: it has diverged more than `max_rollbacks` times, or no committed step can be resumed, or
         this is not the main thread and `preemption` is True, or the guard that it is was uninstalled, or the trainer runs
@@ -156,6 +160,7 @@ class AsyncTrainer:
         """
         if self._checkpointer is not None:
             raise FailedPreconditionError("the trainer runs already")
+        steps = integer(steps, "steps")
         with self._guard() as guard:
             checkpointer = Checkpointer(self._store, ranks=self._ranks, **self._options)
             self._checkpointer = checkpointer
@@ -196,7 +201,7 @@ class AsyncTrainer:
         rollbacks: list[tuple[Divergence, int]] = []
         while True:
             if step < steps:
-                metrics = {str(name): float(value) for name, value in (self._train(step) or {}).items()}
+                metrics = _metrics_of(self._train(step))
                 preempted = self._preempted(guard)
                 if not preempted:
                     if step == steps - 1:
@@ -310,3 +315,11 @@ class AsyncTrainer:
             pass  # of the steps that are gone
         rollbacks.append((divergence, healthy))
         return healthy, discarded
+
+
+def _metrics_of(trained: Any) -> dict[str, float]:
+    if trained is None:
+        return {}
+    if not isinstance(trained, Mapping):
+        raise wrong(trained, "what train returned", "a dict of numbers by name, or None")
+    return {str(name): number(value, f"the metric '{name}' of train") for name, value in trained.items()}

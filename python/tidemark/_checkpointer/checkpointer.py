@@ -12,7 +12,8 @@ from types import TracebackType
 from typing import Any
 
 from .. import _native
-from .._arguments import Kind, flag, integer, integers, json_text, number, path_or_empty, size, text, text_or_none, typed
+from .._arguments import (
+    Kind, flag, integer, integers, json_text, path_or_empty, seconds, seconds_or_none, size, text, text_or_none, typed)
 from .._arguments import metrics as checked
 from .._arguments import path as path_of
 from .._choices import Compression, Staging, WhenFull
@@ -27,7 +28,7 @@ from .consumers import SnapshotConsumers
 from .evaluator import is_in
 from .futures import SLICE, Future, Notifier, SaveHandle, in_slices
 from .health import HealthMonitor
-from .observer import CheckpointObserver, logger
+from .observer import CheckpointObserver, logger, observer_or_none
 from .options import Retention, SaveQuestion, Tuning, options_of, raise_interruption, save_rule
 from .ranks import Ranks, options_of_ranks, ranks_or_none
 from .records import StepRecords
@@ -36,9 +37,9 @@ from .statistics import Statistics, statistics
 from .waits import wait_for_saves
 
 _OPTIONS: dict[str, Kind] = {
-    "create": flag, "save_interval_steps": integer, "save_on_steps": integers, "save_interval_seconds": number,
-    "staging_bytes_max": size, "when_full": text, "staging": text, "compression": text, "reuse": flag, "save_timeout": number,
-    "close_timeout": number, "metrics_file": path_or_empty}
+    "create": flag, "save_interval_steps": integer, "save_on_steps": integers, "save_interval_seconds": seconds,
+    "staging_bytes_max": size, "when_full": text, "staging": text, "compression": text, "reuse": flag, "save_timeout": seconds,
+    "close_timeout": seconds, "metrics_file": path_or_empty}
 
 
 class Checkpointer(Restores, StepRecords, SnapshotConsumers):
@@ -91,7 +92,7 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
                  tuning: Tuning | None = None, save_timeout: float = float("inf"), close_timeout: float = 1800.0,
                  metrics_file: str | os.PathLike[str] = "", observer: CheckpointObserver | None = None,
                  ranks: Ranks | None = None) -> None:
-        given = typed(_OPTIONS, locals())
+        given, observer = typed(_OPTIONS, locals()), observer_or_none(observer)
         self.path = os.path.abspath(path_of(path, "path"))
         self._close_timeout: float = given["close_timeout"]
         self._pid = os.getpid()
@@ -309,7 +310,7 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
         DeadlineExceededError after `timeout` seconds; it names what still runs. None: no limit, also where an evaluator
         waits for the thread that called. FailedPreconditionError: an evaluator has called, which would wait for itself.
         """
-        in_slices(self._require().wait_until_evaluated, timeout)
+        in_slices(self._require().wait_until_evaluated, seconds_or_none(timeout, "timeout"))
 
     def wait_until_staged(self, entry: str | None = None) -> None:
         """Blocks until no save reads the arrays any more, or no longer that of the `entry`, for trainers that update a layer
@@ -372,6 +373,7 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
         that runs goes on until the process ends, and its result is lost: a future of `evaluate` that waits for it raises
         CancelledError. If a save that has failed by its `save_timeout` still hangs in the disk, the store stays locked as long.
         """
+        timeout, drain = seconds_or_none(timeout, "timeout"), seconds_or_none(drain, "drain")
         if not self._closed:
             try:
                 self._close(self._close_timeout if timeout is None else timeout, drain)
@@ -472,6 +474,7 @@ def check_options(of: str, options: Mapping[str, Any], instead: Mapping[str, str
             raise InvalidArgumentError(f"{of} has no option '{name}'{meant}")
         if name in _OPTIONS:
             _OPTIONS[name](value, name)
+    observer_or_none(options.get("observer"))
 
 
 def check_options_of_ranks(of: str, options: Mapping[str, Any], ranks: Ranks | None) -> None:

@@ -79,6 +79,8 @@ class SnapshotConsumers:
 
     def add_health_monitor(self, monitor: HealthMonitor) -> None:
         """Has the monitor examine every save from now on. AlreadyExistsError: there is an evaluator of its name."""
+        if not isinstance(monitor, HealthMonitor):
+            raise wrong(monitor, "monitor", "a tidemark.HealthMonitor")
         self._require().add_health_monitor(monitor._native)
         self._monitors.append(monitor)
 

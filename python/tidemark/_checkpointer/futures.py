@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Generator
 from typing import Any
 
+from .._arguments import seconds_or_none
 from ..errors import DeadlineExceededError, Error, FailedPreconditionError
 from .observer import CheckpointObserver, logger, tell
 
@@ -89,6 +90,7 @@ class Future(concurrent.futures.Future[int]):
         return False
 
     def _wait(self, timeout: float | None) -> None:
+        timeout = seconds_or_none(timeout, "timeout")
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             if self.cancelled():

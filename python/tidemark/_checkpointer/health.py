@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Sequence
 
 from .. import _native
-from .._arguments import integer, number, patterns, text
+from .._arguments import function_or_none, integer, number, patterns, text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +50,7 @@ class HealthMonitor:
                  per_entry: Sequence[str] = (), loss_metric: str = "", loss_deviations_max: float = 6.0,
                  loss_window: int = 50, loss_variance_jump_max: float = 0.0, gradient_norm_metric: str = "",
                  on_divergence: Callable[[Divergence], None] | None = None) -> None:
-        self._on_divergence = on_divergence
+        self._on_divergence = function_or_none(on_divergence, "on_divergence")
         alive = weakref.ref(self)  # else the native object, which no collector looks into, would keep this one
 
         def tell(found: tuple[int, str, str]) -> bool:

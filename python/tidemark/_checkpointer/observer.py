@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from .._arguments import wrong
 from ..errors import Error, from_status
 from .step_info import Evaluation, StepInfo, step_info
 
@@ -51,6 +52,12 @@ class CheckpointObserver:
         """Something that a person should know of and that no exception carries. Without an override it goes to the logger
         "tidemark"."""
         logger.warning("%s", line)
+
+
+def observer_or_none(observer: Any) -> CheckpointObserver | None:
+    if observer is None or isinstance(observer, CheckpointObserver):
+        return observer
+    raise wrong(observer, "observer", "an object of a class derived from tidemark.CheckpointObserver")
 
 
 _converted: dict[str, Callable[..., tuple[Any, ...]]] = {

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .. import _native
-from .._arguments import Kind, elements, flag, integer, number, patterns, size, text, typed, wrong
+from .._arguments import Kind, elements, flag, function_of, integer, patterns, seconds, size, text, typed, wrong
 from .._arguments import renames as pairs
 from .._choices import BestMode, IoBackend
 from .._state.pattern import matches
@@ -126,11 +126,11 @@ class Tuning:
     poll_interval: float = 1.0
 
 
-_RETENTION: dict[str, Kind] = {"max_to_keep": integer, "keep_every_steps": integer, "keep_interval": number, "keep_for": number}
+_RETENTION: dict[str, Kind] = {"max_to_keep": integer, "keep_every_steps": integer, "keep_interval": seconds, "keep_for": seconds}
 _TUNING: dict[str, Kind] = {
     "chunk_bytes": integer, "codec_threads": integer, "io": text, "io_depth": integer, "write_bytes_per_second_max": size,
     "background_nice": integer, "background_io_idle": flag, "reuse_saves_max": integer, "scrub_bytes_per_second_max": size,
-    "device_staging_bytes_max": size, "check_overlapped_saves": flag, "poll_interval": number}
+    "device_staging_bytes_max": size, "check_overlapped_saves": flag, "poll_interval": seconds}
 
 
 def options_of(retention: Retention | None, tuning: Tuning | None) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def restore_options(healthy_only: bool, only: Sequence[str], renames: Sequence[t
     return {"healthy_only": flag(healthy_only, "healthy_only"), "only": patterns(only, "only"),
             "renames": pairs(renames, "renames"), "allow_missing": flag(allow_missing, "allow_missing"),
             "allow_unexpected": flag(allow_unexpected, "allow_unexpected"), "accept": step_predicate(accept, "accept"),
-            "evaluations_timeout": number(evaluations_timeout, "evaluations_timeout"), "progress": progress}
+            "evaluations_timeout": seconds(evaluations_timeout, "evaluations_timeout"), "progress": progress}
 
 
 def mismatch(error: InvalidArgumentError, destination: _native.TreeState, options: dict[str, Any]) -> InvalidArgumentError:
@@ -228,20 +228,14 @@ def raise_interruption(function: TrainerFunction | None) -> None:
 
 
 def step_predicate(function: Callable[[StepInfo], bool] | None, name: str) -> TrainerFunction | None:
-    return None if function is None else TrainerFunction(_callable(function, name), step_info, bool)
+    return None if function is None else TrainerFunction(function_of(function, name), step_info, bool)
 
 
 def score(function: Callable[[Mapping[str, float]], float] | None, name: str) -> TrainerFunction | None:
-    return None if function is None else TrainerFunction(_callable(function, name), dict, float)
+    return None if function is None else TrainerFunction(function_of(function, name), dict, float)
 
 
 def save_rule(function: Callable[[SaveQuestion], bool] | None) -> TrainerFunction | None:
     if function is None:
         return None
-    return TrainerFunction(_callable(function, "save_when"), lambda given: SaveQuestion(*given), bool)
-
-
-def _callable(function: Any, name: str) -> Callable[[Any], Any]:
-    if callable(function):
-        return function  # type: ignore[no-any-return]
-    raise wrong(function, name, "a function")
+    return TrainerFunction(function_of(function, "save_when"), lambda given: SaveQuestion(*given), bool)

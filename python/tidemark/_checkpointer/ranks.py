@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from .._arguments import integer, number, patterns, wrong
+from .._arguments import function_of, integer, patterns, seconds, wrong
 from ..errors import AbortedError, FailedPreconditionError, InternalError, InvalidArgumentError, UnimplementedError
 from .options import TrainerFunction
 
@@ -81,15 +81,19 @@ class Ranks:
 
 
 def ranks_or_none(ranks: Ranks | None) -> Ranks | None:
-    """None for a job of one process. InvalidArgumentError: there is no function to call."""
-    if ranks is not None and not isinstance(ranks, Ranks):
-        raise wrong(ranks, "ranks", "a tidemark.Ranks")
-    if ranks is None or (ranks.rank, ranks.world_size) == (0, 1):
+    """None for a job of one process. InvalidArgumentError: they are no ranks, or one of their fields is wrong."""
+    if ranks is None:
         return None
-    if not callable(ranks.all_gather):
-        raise InvalidArgumentError(f"ranks.all_gather is a {type(ranks.all_gather).__name__}, not a function")
-    patterns(ranks.replicated, "ranks.replicated")
-    return ranks
+    if not isinstance(ranks, Ranks):
+        raise wrong(ranks, "ranks", "a tidemark.Ranks")
+    world_size = integer(ranks.world_size, "ranks.world_size")
+    if world_size < 1:
+        raise InvalidArgumentError(f"ranks.world_size is {world_size}: 1 or more")
+    if not 0 <= integer(ranks.rank, "ranks.rank") < world_size:
+        raise InvalidArgumentError(f"ranks.rank is {ranks.rank}: 0 to {world_size - 1}, for ranks.world_size is {world_size}")
+    function_of(ranks.all_gather, "ranks.all_gather")
+    options_of_ranks(ranks)
+    return None if world_size == 1 else ranks
 
 
 def options_of_ranks(ranks: Ranks | None) -> dict[str, Any] | None:
@@ -100,8 +104,8 @@ def options_of_ranks(ranks: Ranks | None) -> dict[str, Any] | None:
         "rank": integer(ranks.rank, "ranks.rank"),
         "world_size": integer(ranks.world_size, "ranks.world_size"),
         "all_gather": TrainerFunction(ranks.all_gather, bytes, lambda gathered: gathered),
-        "vote_timeout": number(ranks.vote_timeout, "ranks.vote_timeout"),
-        "outcome_margin": number(ranks.outcome_margin, "ranks.outcome_margin"),
+        "vote_timeout": seconds(ranks.vote_timeout, "ranks.vote_timeout"),
+        "outcome_margin": seconds(ranks.outcome_margin, "ranks.outcome_margin"),
         "replicated": patterns(ranks.replicated, "ranks.replicated"),
     }
 

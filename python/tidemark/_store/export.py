@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from .. import _native
-from .._arguments import number, text
+from .._arguments import seconds, text
 from .._arguments import path as path_of
 from .._checkpointer.evaluator import export_options
 from .._checkpointer.futures import Notifier
-from .._checkpointer.observer import CheckpointObserver
+from .._checkpointer.observer import CheckpointObserver, observer_or_none
 from .._choices import BestMode
 from ..errors import FailedPreconditionError
 
@@ -66,9 +66,10 @@ class BestFile:
                  observer: CheckpointObserver | None = None) -> None:
         self._pid = os.getpid()
         self._closed = True  # until it runs
+        observer = observer_or_none(observer)
         self._native = _native.BestFile({
             "store": os.path.abspath(path_of(store, "store")), "metric": text(metric, "metric"), "mode": text(mode, "mode"),
-            "path": os.path.abspath(path_of(path, "path")), "poll_interval": number(poll_interval, "poll_interval"),
+            "path": os.path.abspath(path_of(path, "path")), "poll_interval": seconds(poll_interval, "poll_interval"),
             **export_options(entries, renames, dtype, replace)})
         self._notifier = Notifier(self._native, observer)
         self._closed = False

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 from .. import _native
-from .._arguments import Kind, flag, integer, integer_or_none, number, path, patterns, text, typed
+from .._arguments import Kind, flag, function_or_none, integer, integer_or_none, path, patterns, seconds, text, typed
 from .._checkpointer.evaluator import EvaluatorFunction, guarded
 from .._checkpointer.observer import logger
 from .._checkpointer.step_info import Evaluation
@@ -18,7 +18,7 @@ from ..errors import Error, InvalidArgumentError, NotFoundError
 _OPTIONS: dict[str, Kind] = {
     "evaluator": text, "worker": text, "when_lagging": text, "staleness_max": integer, "report": flag, "entries": patterns,
     "half_precision": text, "every_steps": integer, "begin_step": integer, "again_if_failed": flag, "until_step": integer_or_none,
-    "idle_timeout": number, "poll_interval": number, "lease_expiry": number, "stop_on_signal": flag}
+    "idle_timeout": seconds, "poll_interval": seconds, "lease_expiry": seconds, "stop_on_signal": flag}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +88,8 @@ def follow(store: str | os.PathLike[str], function: EvaluatorFunction | None = N
              "report": report, "entries": entries, "half_precision": half_precision, "every_steps": every_steps,
              "begin_step": begin_step, "again_if_failed": again_if_failed, "until_step": until_step, "idle_timeout": idle_timeout,
              "poll_interval": poll_interval, "lease_expiry": lease_expiry, "stop_on_signal": stop_on_signal}
+    function_or_none(stop, "stop")
+    function_or_none(on_evaluated, "on_evaluated")
     directory = os.path.abspath(path(store, "store"))
     options = {"directory": directory, **typed(_OPTIONS, given)}
 

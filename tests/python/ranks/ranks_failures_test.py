@@ -272,7 +272,7 @@ def test_the_all_gather_is_forgotten_at_close(store):
     (tidemark.Ranks(-1, 2, lambda given: [given] * 2), "ranks.rank is -1"),
     (tidemark.Ranks(1, 1, lambda given: [given]), "ranks.rank is 1"),
     (tidemark.Ranks(0, 0, lambda given: []), "world_size"),
-    (tidemark.Ranks(0, 2, None), "all_gather is a NoneType"),
+    (tidemark.Ranks(0, 2, None), "ranks.all_gather is None, a NoneType: it must be a function"),
     (tidemark.Ranks(0, 2, lambda given: [given] * 2, vote_timeout=0.0), "vote_timeout"),
     (tidemark.Ranks(0, 2, lambda given: [given] * 2, replicated="model.*"), "one string"),
     (tidemark.Ranks(0, 2, lambda given: [given] * 2, outcome_margin=float("inf")), "outcome_margin"),

@@ -186,7 +186,7 @@ def test_what_cannot_be_kept_in_step_is_refused(tmp_path):
     ranks = tidemark.Ranks(0, 2, list)
     with pytest.raises(errors.InvalidArgumentError, match="no when_full='skip': with ranks"):
         tidemark.AsyncTrainer(tmp_path, {}, print, ranks=ranks, when_full="skip")
-    with pytest.raises(errors.InvalidArgumentError, match="ranks.all_gather is a NoneType"):
+    with pytest.raises(errors.InvalidArgumentError, match="ranks.all_gather is None, a NoneType"):
         tidemark.AsyncTrainer(tmp_path, {}, print, ranks=tidemark.Ranks(0, 2, None))
 
 

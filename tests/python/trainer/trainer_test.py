@@ -355,11 +355,21 @@ def test_a_failed_save_is_raised_at_the_end(tmp_path, caplog):
     assert run.trained == [0, 1, 2] and "step 2 was not committed" in caplog.text
 
 
+@pytest.mark.parametrize("trained, message", [
+    (0.0, "what train returned is 0.0, a float: it must be a dict of numbers by name, or None"),
+    ({"x": "high"}, "the metric 'x' of train is 'high', a str: it must be a number")])
+def test_what_is_no_metrics_ends_the_run_with_its_name(tmp_path, trained, message):
+    trainer = tidemark.AsyncTrainer(tmp_path / "store", {"w": np.ones(1)}, lambda step: trained)
+    with pytest.raises(errors.InvalidArgumentError) as caught:
+        trainer.run(2)
+    assert str(caught.value) == message and tidemark.steps(tmp_path / "store") == []
+
+
 def test_what_cannot_run_is_refused(tmp_path):
     for options in ({"max_rollbacks": -1}, {"drain": -1.0}):
         with pytest.raises(errors.InvalidArgumentError, match=next(iter(options))):
             Run(tmp_path / "store", **options)
-    with pytest.raises(errors.InvalidArgumentError, match="train is a dict, not a function"):
+    with pytest.raises(errors.InvalidArgumentError, match="train is {}, a dict: it must be a function"):
         tidemark.AsyncTrainer(tmp_path / "store", {}, {})
     with pytest.raises(errors.InvalidArgumentError, match="preemption is 30, an int: it must be a bool or a PreemptionGuard"):
         Run(tmp_path / "store", preemption=30)
