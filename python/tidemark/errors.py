@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from ._messages import in_python
+
 
 class Error(RuntimeError):
     """The base of all of them. `code` is the name of the status, such as "DATA_LOSS". "UNKNOWN": a sync failed, so what was
@@ -151,4 +153,4 @@ def held_elsewhere(error: AlreadyHeldError) -> AlreadyHeldError:
 
 def from_status(code: int, message: str) -> Error:
     """The exception for a status. Called by the native module."""
-    return _BY_CODE.get(code, Error)(message)
+    return _BY_CODE.get(code, Error)(in_python(message))

@@ -15,7 +15,7 @@ PACKAGE = "python/tidemark/"
 # From the bottom to the top. A room imports itself, the rooms below it, and BASE; a module of BASE imports BASE alone. All
 # other modules and folders, the integrations among them, may import anything.
 ROOMS = ["_state", "_checkpointer", "_store", "_preemption"]
-BASE = ["errors", "_native", "_arguments", "_choices"]
+BASE = ["errors", "_native", "_arguments", "_choices", "_messages"]
 
 
 def imported(path, text):

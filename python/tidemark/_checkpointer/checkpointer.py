@@ -19,6 +19,7 @@ from .._arguments import path as path_of
 from .._choices import Compression, Staging, WhenFull
 from .._state.conversion import SavedDtypes
 from .._state.devices import DeviceTensors, Streams
+from .._state.optimizers import WAY_OUT_OF_STATE_DICT
 from .._state.tree import Tree, naming
 from ..errors import (
     AlreadyHeldError, CancelledError, DeadlineExceededError, Error, FailedPreconditionError, InvalidArgumentError, from_status,
@@ -108,6 +109,7 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
         self._on_devices: DeviceTensors | None = None  # those of them that are on devices
         self._saved_dtypes = SavedDtypes(saved_dtypes or {})
         self._monitors: list[HealthMonitor] = []
+        self._warned_of_state_dict = False
         self._evaluations = object()
         self._state = _native.TreeState()
         self._arrays = _native.ArrayList()  # of the last save: names and places
@@ -256,6 +258,10 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
         if tree.part and self._of_ranks is None:
             raise InvalidArgumentError(f"'{tree.part}' is a part of a tensor, and no other process would save the rest: give the "
                                        f"Checkpointer `ranks`")
+        if tree.state_dict and not self._warned_of_state_dict:
+            self._warned_of_state_dict = True
+            logger.warning("'%s' is the state_dict() of an optimizer, and a fresh one has other entries, so a restart could not "
+                           "resume: %s", tree.state_dict, WAY_OUT_OF_STATE_DICT)
         self._state.await_staging()
         # Before there can be a save that reads their memory. A conversion puts its copies in their places.
         try:

@@ -19,7 +19,8 @@ from .._state.devices import Streams
 from .._state.tree import Tree, naming, object_state
 from ..errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from .observer import logger
-from .options import left_out_by, mismatch
+from .mismatches import mismatch
+from .options import left_out_by
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,7 +131,7 @@ class Snapshot(Mapping[str, Any]):
         try:
             native.restore(destination, options)
         except InvalidArgumentError as error:
-            raise mismatch(tree.explained(error), destination, options) from None
+            raise mismatch(error, tree, destination, options) from None
         tree.assign(destination.take_received(), destination.take_converted(), left_out_by(destination, only))
 
     def export_safetensors(self, path: str | os.PathLike[str], *, entries: Sequence[str] = (),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .._arguments import wrong
+from .._messages import in_python
 from ..errors import Error, from_status
 from .step_info import Evaluation, StepInfo, step_info
 
@@ -64,6 +65,9 @@ _converted: dict[str, Callable[..., tuple[Any, ...]]] = {
     "committed": lambda record: (step_info(record),),
     "failed": lambda step, status: (step, from_status(*status)),
     "evaluated": lambda step, record: (step, Evaluation(**record)),
+    "deleted": lambda step, reason: (step, in_python(reason)),
+    "save_line": lambda line: (in_python(line),),
+    "warning": lambda line: (in_python(line),),
 }
 
 

@@ -11,7 +11,7 @@ from .._arguments import Kind, elements, flag, function_of, integer, patterns, s
 from .._arguments import renames as pairs
 from .._choices import BestMode, IoBackend
 from .._state.pattern import matches
-from ..errors import FailedPreconditionError, InvalidArgumentError, MismatchError
+from ..errors import FailedPreconditionError
 from .step_info import StepInfo, step_info
 
 
@@ -170,19 +170,6 @@ def restore_options(healthy_only: bool, only: Sequence[str], renames: Sequence[t
             "renames": pairs(renames, "renames"), "allow_missing": flag(allow_missing, "allow_missing"),
             "allow_unexpected": flag(allow_unexpected, "allow_unexpected"), "accept": step_predicate(accept, "accept"),
             "evaluations_timeout": seconds(evaluations_timeout, "evaluations_timeout"), "progress": progress}
-
-
-def mismatch(error: InvalidArgumentError, destination: _native.TreeState, options: dict[str, Any]) -> InvalidArgumentError:
-    """The error of a restore, with the names of what differs between checkpoint and state if that is the reason."""
-    missing, unexpected, reshaped, retyped = destination.differences()
-    if options["only"]:
-        missing, reshaped, retyped = ([name for name in names if matches(name, options["only"])]
-                                      for names in (missing, reshaped, retyped))
-    missing = [] if options["allow_missing"] else missing
-    unexpected = [] if options["allow_unexpected"] or options["only"] else unexpected
-    if missing or unexpected or reshaped or retyped:
-        return MismatchError(str(error), missing, unexpected, reshaped, retyped)
-    return error
 
 
 def left_out_by(destination: _native.TreeState, only: Sequence[str]) -> Callable[[str], bool]:

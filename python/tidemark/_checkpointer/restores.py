@@ -8,12 +8,14 @@ from functools import partial
 from typing import Any, TypeVar
 
 from .. import _native
+from .._messages import in_python
 from .._state.containers import copy_of_containers
 from .._state.tree import Tree
 from ..errors import Error, InvalidArgumentError, MismatchError
 from .evaluator import is_in
 from .futures import in_slices
-from .options import left_out_by, mismatch, raise_interruption, restore_options
+from .mismatches import mismatch
+from .options import left_out_by, raise_interruption, restore_options
 from .progress import Progress, progress_function
 from .rank_calls import RankCalls
 from .ranks import agreeing
@@ -85,6 +87,7 @@ class Restores(RankCalls):
             report = self._fill(partial(Tree, state, device=device), options, convert_dtypes,
                                 lambda destination: native.restore(destination, str(step), options))
         report["info"] = step_info(report["info"])
+        report["passed_over"] = [(passed, in_python(why)) for passed, why in report["passed_over"]]
         return RestoreReport(**report)
 
     def load(self, step: int | str = "latest", *, like: T, healthy_only: bool = False, only: Sequence[str] = (),
@@ -148,7 +151,7 @@ class Restores(RankCalls):
             raise_interruption(options["progress"])
             self._raise_interruptions()
             if isinstance(error, InvalidArgumentError):
-                raise mismatch(tree.explained(error), destination, options) from None
+                raise mismatch(error, tree, destination, options) from None
             raise
         finally:
             options["progress"].end()

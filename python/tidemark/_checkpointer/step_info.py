@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from .._messages import in_python
+
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
@@ -48,7 +50,8 @@ class StepInfo:
 
 def step_info(record: dict[str, Any]) -> StepInfo:
     """The StepInfo that a record of the native module stands for."""
-    return StepInfo(**{**record, "evaluations": [Evaluation(**evaluation) for evaluation in record["evaluations"]]})
+    return StepInfo(**{**record, "reason": in_python(record["reason"]),
+                       "evaluations": [Evaluation(**evaluation) for evaluation in record["evaluations"]]})
 
 
 @dataclasses.dataclass(frozen=True)

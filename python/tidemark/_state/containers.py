@@ -172,16 +172,17 @@ _DEPTH_MAX = 100  # no state is as deep whose containers do not contain themselv
 
 def too_deep(state: Any) -> str:
     """The text of the error for a state that Python cannot walk to its end. It has the key at which the state is so deep."""
-    for key, top in _items(state):
+    for key, top in items_of(state):
         level = [top]
         for _ in range(_DEPTH_MAX):
-            level = [item for value in level for _, item in _items(value)][:1000]
+            level = [item for value in level for _, item in items_of(value)][:1000]
         if level:
             return f"'{key}' is nested deeper than Python can follow, or contains itself"
     return "the state is nested deeper than Python can follow, or contains itself"
 
 
-def _items(value: Any) -> list[tuple[Any, Any]]:
+def items_of(value: Any) -> list[tuple[Any, Any]]:
+    """What a container holds, by keys, places or fields. Empty: it is none."""
     if isinstance(value, dict):
         return list(value.items())
     if is_sequence(value):

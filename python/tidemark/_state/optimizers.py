@@ -16,11 +16,12 @@ import dataclasses
 import inspect
 import types
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ..errors import InvalidArgumentError, UnsupportedTypeError
 from . import arrays, codec
+from .containers import SCALARS, items_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +47,27 @@ _KINDS = {
 }
 
 Entry = tuple[str, str, bytes]  # name, kind, bytes
+
+
+# Of a fresh optimizer the dict lacks the entries that it has after a step, so a restore cannot fill it.
+WAY_OUT_OF_STATE_DICT = "pass the optimizer itself, not its state_dict()"
+
+
+def is_state_dict(value: Any) -> bool:
+    """Whether it is a plain dict as state_dict() of an optimizer returns it."""
+    return type(value) is dict and "param_groups" in value and "state" in value
+
+
+def state_dicts(state: Any) -> Iterator[str]:
+    """The paths of those in the containers of the state."""
+    level = [("", state)]
+    while level:
+        path, value = level.pop()
+        if is_state_dict(value):
+            yield path
+        else:
+            level += [(f"{path}.{key}" if path else str(key), item) for key, item in items_of(value)
+                      if type(item) not in SCALARS and not codec.is_registered(item)]
 
 
 def without_own_functions(scheduler: Any, state: Any) -> Any:

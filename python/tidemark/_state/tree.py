@@ -76,7 +76,8 @@ class Tree:
         self._extra_arrays: list[tuple[str, Any, str, Any]] = []  # name, module, its own key, array
         self._modules: list[tuple[str, Any]] = []  # path, module
         self._free_tensors: dict[int, str] = {}  # paths of those that are in no module, by identity
-        self._state = state
+        self.state = state
+        self.state_dict = ""  # the path of a dict that is an optimizer's state_dict(); empty: there is none
         self._names_of = (lambda module: older_name) if older_names else names_of
         self._writable = writable
         self._has_ranks = has_ranks
@@ -121,7 +122,7 @@ class Tree:
 
     def _claim(self, path: str) -> None:
         if path in self.values or path in self.objects:
-            raise shared_name(self._state, path)
+            raise shared_name(self.state, path)
 
     def explained(self, error: InvalidArgumentError) -> InvalidArgumentError:
         """The library's error, or one that says where in the state the two entries are that have one name."""
@@ -130,7 +131,7 @@ class Tree:
         others = self._entry_names or [*self.values, *self.objects]
         for name in [*whole, *others]:
             if name in seen:
-                return shared_name(self._state, name)
+                return shared_name(self.state, name)
             seen.add(name)
         return error
 
@@ -170,7 +171,12 @@ class Tree:
             arrays.refuse_jax(value, path, writable=self._writable)
             self._walk_children(value, path, put)
         else:
+            self._note_state_dict(value, path)
             self._add_value(path, value, put)
+
+    def _note_state_dict(self, value: Any, path: str) -> None:
+        if optimizers.is_state_dict(value) and not self.state_dict:
+            self.state_dict = path
 
     def _walk_box(self, box: Box, path: str) -> None:
         boxes.check(box, path)
@@ -244,6 +250,7 @@ class Tree:
         if is_derived(value):
             refuse_attributes(value, path)
         if isinstance(value, dict):
+            self._note_state_dict(value, path)
             plain = type(value) is dict and self._ndarray is not None and not self._new.of_all
             for key, item in self._add_plain_arrays(value, prefix) if plain else value.items():
                 if type(key) not in (str, int):

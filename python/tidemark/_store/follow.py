@@ -13,6 +13,7 @@ from .._checkpointer.evaluator import EvaluatorFunction, guarded
 from .._checkpointer.observer import logger
 from .._checkpointer.step_info import Evaluation
 from .._choices import HalfPrecision, WhenLagging
+from .._messages import in_python
 from ..errors import Error, InvalidArgumentError, NotFoundError
 
 _OPTIONS: dict[str, Kind] = {
@@ -110,6 +111,6 @@ def follow(store: str | os.PathLike[str], function: EvaluatorFunction | None = N
         except Error:
             pass  # the call below raises it, or waits for its end
         return WorkerReport(**_native.follow(options, guarded(evaluator, function, Exception), asked_to_stop,
-                                             lambda line: logger.warning("%s", line), evaluated))
+                                             lambda line: logger.warning("%s", in_python(line)), evaluated))
 
     return run if function is None else run(function)

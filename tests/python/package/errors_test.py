@@ -86,6 +86,19 @@ def test_a_state_that_does_not_fit_lists_all_differences_and_changes_nothing(tmp
         assert caught.value.reshaped == ["shape"]
         assert caught.value.retyped == ["dtype"]
         assert state["same"].tolist() == [0, 0] and state["new"] == 5
+        text = str(caught.value)
+        assert "missing in the checkpoint: 'new' value\n" in text
+        for way_out in ("allow_missing=True", "allow_unexpected=True", "only=[", "renames=[(", "convert_dtypes=True"):
+            assert way_out in text, way_out
+
+
+def test_one_difference_is_no_plural_and_names_only_ways_out_of_its_own(tmp_path):
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        checkpointer.save(1, {"w": np.ones(2)})
+        with pytest.raises(tidemark.MismatchError, match="1 difference:") as caught:
+            checkpointer.resume({"w": 5})
+        assert "'w': kind: checkpoint has tensor, state has a value" in str(caught.value)
+        assert "allow_" not in str(caught.value) and "convert_dtypes" not in str(caught.value)
 
 
 def test_a_damaged_step_is_data_loss(tmp_path):

@@ -1,0 +1,42 @@
+"""Messages of the C++ library in the words of Python."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Union
+
+# They apply one after the other.
+_RULES: list[tuple[str, Union[str, Callable[[re.Match[str]], str]]]] = [
+    (r"TorchState::set_converts_dtypes\(true\) converts floating-point tensors",
+     "convert_dtypes=True converts floating-point arrays"),
+    (r"SaveOptions::overwrite would", "overwrite=True would"),
+    (r"ExportOptions::replace replaces", "replace=True replaces"),
+    (r"set BestMode::kLowest or BestMode::kHighest", "set \"lowest\" or \"highest\""),
+    (r"call WaitUntilStaged before the optimizer's step", "call wait_until_staged() before the optimizer's step"),
+    (r"Companion::Reset starts the average afresh", "an average of another name starts afresh"),
+    (r"\bRetentionOptions::", "retention."),
+    (r"\bRankOptions::", "ranks."),
+    (r"\bCheckpointerOptions::directory\b|\bWorkerOptions::directory\b", "the path of the store"),
+    (r"\b\w+Options::", ""),
+    (r"\b(Staging|WhenLagging|Compression|WhenFull)::k(\w+)", lambda found: f"{_snake(found[1])}=\"{_snake(found[2])}\""),
+    (r"\b[A-Z]\w*::k([A-Z]\w*)", lambda found: f"\"{_snake(found[1])}\""),
+    (r"\bState(::\w+)+", "the state"),
+    (r"\b(KeepBest|BestFile)::(\w+)", lambda found: f"{found[1]}.{_snake(found[2])}"),
+    (r"\b(WaitUntil\w+)", lambda found: _snake(found[1])),
+    (r"\bFollowStore\b", "tidemark.follow"),
+    (r"\bk(Queue|Latest)\b", lambda found: f"\"{_snake(found[1])}\""),
+    (r"\b1 differences:", "1 difference:"),
+]
+_COMPILED = [(re.compile(pattern), new) for pattern, new in _RULES]
+
+
+def in_python(message: str) -> str:
+    """The message with the names that options, values and methods have in Python."""
+    for pattern, new in _COMPILED:
+        message = pattern.sub(new, message)
+    return message
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
