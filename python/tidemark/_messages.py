@@ -26,6 +26,8 @@ _RULES: list[tuple[str, Union[str, Callable[[re.Match[str]], str]]]] = [
     (r"\b(WaitUntil\w+)", lambda found: _snake(found[1])),
     (r"\bFollowStore\b", "tidemark.follow"),
     (r"\bk(Queue|Latest)\b", lambda found: f"\"{_snake(found[1])}\""),
+    (r"\bShouldSave threw\b", "save_when raised"),
+    (r"\bthrew\b", "raised"),
     (r"\b1 differences:", "1 difference:"),
 ]
 _COMPILED = [(re.compile(pattern), new) for pattern, new in _RULES]

@@ -116,7 +116,7 @@ def test_the_trainer_of_transformers_tells_a_function(tmp_path, monkeypatch):
         shown.clear()
         transformers_test.make(tmp_path / "run", **options).train(resume_from_checkpoint=True)
         assert shown and set(shown) == {expected}
-    with pytest.raises(InternalError, match="progress threw: ValueError: enough"):
+    with pytest.raises(InternalError, match="progress raised: ValueError: enough"):
         transformers_test.make(tmp_path / "run", progress=stop).train(resume_from_checkpoint=True)
     with pytest.raises(InvalidArgumentError, match="progress is 3, not a bool or a function"):
         transformers_test.make(tmp_path / "run", progress=3)

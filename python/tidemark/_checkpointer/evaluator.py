@@ -8,6 +8,7 @@ import os
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Union
 
 from .. import _native
@@ -16,10 +17,11 @@ from .._arguments import path as path_of
 from .._arguments import renames as pairs
 from .._state import arrays, codec, pickled
 from .._state.devices import Streams
-from .._state.tree import Tree, naming, object_state
+from .._state.objects import object_state
+from .._state.tree import Tree, naming
 from ..errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from .observer import logger
-from .mismatches import mismatch
+from .mismatches import StoredEntries, mismatch, refuse
 from .options import left_out_by
 
 
@@ -128,11 +130,22 @@ class Snapshot(Mapping[str, Any]):
         destination = _native.TreeState()
         destination.set_destinations(tree.arrays, [*tree.values, *tree.objects], list(tree.objects), convert_dtypes,
                                      tree.on_devices(None))
+        misfits = tree.misfits(self._stored(options["renames"]), options["only"]) if tree.can_misfit() else []
+        if misfits:
+            raise refuse(misfits, tree, destination, options, partial(native.restore, destination))
         try:
             native.restore(destination, options)
         except InvalidArgumentError as error:
             raise mismatch(error, tree, destination, options) from None
         tree.assign(destination.take_received(), destination.take_converted(), left_out_by(destination, only))
+
+    def _stored(self, renames: Sequence[tuple[str, str]]) -> StoredEntries:
+        def array(i: int, framework: str, dtype: str, shape: list[int]) -> Any:
+            made = arrays.new_array(framework, dtype, shape)
+            arrays.copy_into(made, self._native.memory(i))
+            return made
+
+        return StoredEntries(self._native.entries(), renames, self._native.memory, array)
 
     def export_safetensors(self, path: str | os.PathLike[str], *, entries: Sequence[str] = (),
                            renames: Sequence[tuple[str, str]] = (), dtype: str = "", replace: bool = False) -> None:

@@ -14,7 +14,7 @@ from .._state.tree import Tree
 from ..errors import Error, InvalidArgumentError, MismatchError
 from .evaluator import is_in
 from .futures import in_slices
-from .mismatches import mismatch
+from .mismatches import Look, mismatch, refuse
 from .options import left_out_by, raise_interruption, restore_options
 from .progress import Progress, progress_function
 from .rank_calls import RankCalls
@@ -27,6 +27,7 @@ T = TypeVar("T")
 class Restores(RankCalls):
     """The methods of Checkpointer that restore."""
 
+    path: str
     _evaluations: object  # tells the calls of its evaluators from those of others
 
     def resume(self, state: Any, *, healthy_only: bool = False, only: Sequence[str] = (),
@@ -45,7 +46,7 @@ class Restores(RankCalls):
                                       evaluations_timeout, progress_function(progress))
             self._await_verdicts(native, "latest", options)
             return int(self._fill(partial(Tree, state, device=device), options, convert_dtypes,
-                                  lambda destination: native.resume(destination, options)))
+                                  native.resume))
 
     def restore(self, state: Any, step: int | str = "latest", *, healthy_only: bool = False, only: Sequence[str] = (),
                 renames: Sequence[tuple[str, str]] = (), allow_missing: bool = False,
@@ -69,7 +70,8 @@ class Restores(RankCalls):
         and when all are; True: a line on stderr, if that is a terminal. What it raises ends the restore, and so does a
         KeyboardInterrupt, also without `progress`: arrays may then hold parts of the step, and values have not changed.
 
-        NotFoundError: there is no such step. MismatchError: it does not fit. DataLossError: it is damaged.
+        NotFoundError: there is no such step. MismatchError: it does not fit, and nothing was written. InvalidArgumentError: an
+        object of the state refuses what the step has, and arrays have been written. DataLossError: it is damaged.
         InternalError: `accept` or `progress` raised.
 
         With `ranks` all ranks call this alike, and all get the same step, or each gets an error. AbortedError: another rank could
@@ -85,7 +87,7 @@ class Restores(RankCalls):
                                       evaluations_timeout, progress_function(progress))
             self._await_verdicts(native, str(step), options)
             report = self._fill(partial(Tree, state, device=device), options, convert_dtypes,
-                                lambda destination: native.restore(destination, str(step), options))
+                                restore_of(native, step))
         report["info"] = step_info(report["info"])
         report["passed_over"] = [(passed, in_python(why)) for passed, why in report["passed_over"]]
         return RestoreReport(**report)
@@ -108,7 +110,7 @@ class Restores(RankCalls):
             self._await_verdicts(native, str(step), options)
             made = copy_of_containers(like)
             self._fill(partial(Tree, made, device=device, of_all=True), options, convert_dtypes,
-                       lambda destination: native.restore(destination, str(step), options))
+                       restore_of(native, step))
         return made  # type: ignore[no-any-return]
 
     def _await_verdicts(self, native: _native.Checkpointer, step: str, options: dict[str, Any]) -> None:
@@ -144,12 +146,16 @@ class Restores(RankCalls):
                                      convert_dtypes, on_devices, tree.boxes_of_optimizers())
         if self._of_ranks is not None:
             options["allow_unexpected"] = True  # other ranks have those
+        look = Look(self.path, tree, options) if self._of_ranks is None and tree.can_misfit() else None
+        given = options if look is None else {**options, "accept": look.function()}
         try:
-            result = restore(destination)
+            result = restore(destination, given)
         except Error as error:
-            raise_interruption(options["accept"])
+            raise_interruption(given["accept"])
             raise_interruption(options["progress"])
             self._raise_interruptions()
+            if look is not None and look.misfits:
+                raise refuse(look.misfits, tree, destination, options, partial(restore, destination)) from None
             if isinstance(error, InvalidArgumentError):
                 raise mismatch(error, tree, destination, options) from None
             raise
@@ -162,3 +168,7 @@ class Restores(RankCalls):
                 tree.assign(destination.take_received(), destination.take_converted(),
                             left_out_by(destination, options["only"]))
         return result
+
+
+def restore_of(native: _native.Checkpointer, step: int | str) -> Callable[[_native.TreeState, dict[str, Any]], dict[str, Any]]:
+    return lambda destination, options: native.restore(destination, str(step), options)

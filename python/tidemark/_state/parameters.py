@@ -9,6 +9,7 @@ other keys than "state" and "param_groups". A restore takes any of these.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -107,6 +108,27 @@ class ParameterNames:
                     return (f"parameter {i} of group {g}, of the shape {list(parameter.shape)}, is neither in a module of the "
                             f"state nor a tensor of it. Put its module into the state")
         return "two of its parameters have one name, or a name has a line break. Give their places in the state other names"
+
+
+def refuse_other_groups(optimizer: Any, state: Any, path: str) -> None:
+    """InvalidArgumentError: `load_state_dict` of PyTorch would refuse the state, which goes by indices, for its groups have other
+    sizes."""
+    if not (isinstance(state, dict) and is_optimizer(_Groups(state.get("param_groups"))) and _has_load_of_torch(optimizer)):
+        return
+    stored, here = ([len(group["params"]) for group in groups] for groups in (state["param_groups"], optimizer.param_groups))
+    if stored != here:
+        raise InvalidArgumentError(f"'{path}' has groups of {here} parameters here, and of {stored} in the checkpoint. Create it "
+                                   f"with the groups of the save")
+
+
+class _Groups:
+    def __init__(self, param_groups: Any) -> None:
+        self.param_groups = param_groups
+
+
+def _has_load_of_torch(optimizer: Any) -> bool:
+    kind = getattr(sys.modules.get("torch.optim"), "Optimizer", None)
+    return kind is not None and getattr(type(optimizer), "load_state_dict", None) is kind.load_state_dict
 
 
 def _some(names: Iterable[str]) -> str:

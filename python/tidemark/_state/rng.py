@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import random
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from ..errors import Error, InvalidArgumentError
-from . import codec
 
 _logger = logging.getLogger("tidemark")
 
@@ -40,6 +40,9 @@ class NumpyGenerator:
         _check_positions(state["state"])
         self._generator.bit_generator.state = state["state"]
 
+    def fresh_bits(self) -> Any:
+        return type(self._generator.bit_generator)()
+
 
 class NumpyRandomState:
     """numpy.random.RandomState as an object with state."""
@@ -53,6 +56,9 @@ class NumpyRandomState:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         _check_positions(state["state"])
         self._generator.set_state(state["state"])
+
+    def fresh_bits(self) -> Any:
+        return getattr(sys.modules["numpy"].random, self._generator.get_state(legacy=False)["bit_generator"])()
 
 
 class PythonGenerator:
@@ -194,12 +200,57 @@ class rng:  # noqa: N801: it reads like a function
                                 "are left out", len(states), name, count)
 
 
+def left_out_by(value: Any, framework: str) -> bool:
+    """Whether the object leaves out the generators of that framework ("np", "pt"), which has not been imported."""
+    return type(value) is rng and {"np": "numpy", "pt": "torch"}[framework] not in sys.modules
+
+
+def has_trial(value: Any) -> bool:
+    """Whether `try_state` can tell of the object, which is no torch.Generator."""
+    return isinstance(value, (NumpyGenerator, NumpyRandomState, PythonGenerator, rng, _FreshTorchGenerator))
+
+
+def try_state(value: Any, state: Any, path: str) -> None:
+    """InvalidArgumentError: the generator would refuse the state. It does not change."""
+    if is_torch_generator(value):
+        set_torch_generator(type(value)(device=value.device), state, path)
+        return
+    for trial, given in _trials(value, state):
+        load_state(trial, given, path)
+
+
+def _trials(value: Any, state: Any) -> Iterator[tuple[Any, Any]]:
+    """Fresh generators of the same kinds, each with its part of the state."""
+    if isinstance(value, PythonGenerator):
+        yield PythonGenerator(random.Random()), state
+    elif isinstance(value, NumpyGenerator):
+        yield NumpyGenerator(sys.modules["numpy"].random.Generator(value.fresh_bits())), state
+    elif isinstance(value, NumpyRandomState):
+        yield NumpyRandomState(sys.modules["numpy"].random.RandomState(value.fresh_bits())), state
+    elif not isinstance(state, dict) or "python" not in state:
+        yield PythonGenerator(random.Random()), {} if isinstance(state, dict) else state
+    else:
+        yield PythonGenerator(random.Random()), {"state": state["python"]}
+        if "numpy" in state and "numpy" in sys.modules:
+            yield NumpyRandomState(sys.modules["numpy"].random.RandomState()), {"state": state["numpy"]}
+        if "torch" in state and "torch" in sys.modules:
+            yield _FreshTorchGenerator(), state["torch"]
+
+
+class _FreshTorchGenerator:
+    def load_state_dict(self, state: Any) -> None:
+        sys.modules["torch"].Generator().set_state(state)
+
+
 def load_state(value: Any, state: Any, path: str) -> None:
-    """value.load_state_dict(state). InvalidArgumentError: the value is of a class above, and its generator refuses the state."""
+    """value.load_state_dict(state). InvalidArgumentError: it raised, or the value is of a class above, and its generator refuses
+    the state."""
     try:
         value.load_state_dict(state)
-    except (*codec.UNREADABLE, RuntimeError) as error:
-        if not isinstance(value, (NumpyGenerator, NumpyRandomState, PythonGenerator, rng)):
-            raise
+    except Exception as error:
         detail = str(error) if isinstance(error, Error) else repr(error)
+        if not has_trial(value):
+            kind = type(value).__qualname__
+            raise InvalidArgumentError(f"'{path}': load_state_dict() of {kind} raised {detail}. Arrays of the state have been "
+                                       f"written: restore it again before you go on") from error
         raise InvalidArgumentError(f"'{path}' has a state in the checkpoint that the generator here refuses: {detail}") from error

@@ -20,7 +20,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-import json
 import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
@@ -34,13 +33,13 @@ from .containers import (SCALARS, Frozen, fill, has_state, holds_places, is_deri
 from .modules import ExtraState, is_extra, names_of, older_name
 from .names import shared_name
 from .new_arrays import NewArrays
+from .objects import Received, Stored, entry_of, is_object, misfit, state_for
 from .parameters import ParameterNames, is_optimizer
 from .pattern import matches
 from .pickled import Pickled
-from .rng import adapter_of, is_torch_generator, load_state, rng, set_torch_generator, torch_generator_bytes
+from .rng import adapter_of, has_trial, is_torch_generator, left_out_by, load_state, set_torch_generator, torch_generator_bytes
 
 _Set = Callable[[Any], None]
-_LIBRARIES = {"np": "numpy", "pt": "torch"}
 
 
 class Weights(dict[str, Any]):
@@ -69,6 +68,7 @@ class Tree:
         self.part = ""  # the name of one that is a part of a tensor; empty: there is none
         self.values: dict[str, tuple[Any, _Set]] = {}
         self.objects: dict[str, Any] = {}
+        self._torch_generators: dict[str, Any] = {}  # those of `values`
         self.has_older_names = False
         self._entry_names: list[str] = []  # of what `entries_of_values` has returned
         self._frozen: dict[str, str] = {}  # names of what a restore would have to replace in a frozen dataclass, and its class
@@ -163,6 +163,7 @@ class Tree:
             self._add_object(path, adapter_of(value) or value)
         elif is_torch_generator(value):
             state = torch_generator_bytes(value) if not self._writable else b""
+            self._torch_generators[path] = value
             self._add_value(path, state, lambda new: set_torch_generator(value, new, path))
         elif is_filled_whole(value):
             refuse_attributes(value, path)
@@ -331,7 +332,7 @@ class Tree:
             if names is None and dtensors.is_dtensor(item):
                 raise UnsupportedTypeError(f"'{name}' is a DTensor in the state of a {type(value).__name__}, which could not be "
                                            f"given it back. Give the state of the checkpoint the DTensor itself")
-            self._add_array(item, _entry_of(path, name, names is not None))
+            self._add_array(item, entry_of(path, name, names is not None))
             frameworks[name] = "pt" if arrays.is_torch(item) else "np"
             return True
 
@@ -368,7 +369,7 @@ class Tree:
 
     # Restoring.
 
-    def assign(self, received: dict[str, tuple[str, str, list[int], bytearray, bool]],
+    def assign(self, received: Received,
                received_arrays: dict[int, tuple[str, str, list[int], bytearray, bool]], left_out: Callable[[str], bool]) -> None:
         """Sets the values and objects to what a restore received, converts the arrays that it received, by their indices, and
         puts new arrays in their places, except those whose names it has left out. Decodes everything before it sets anything."""
@@ -400,6 +401,8 @@ class Tree:
         if type(place) is Pickled and pickled.is_pickled(kind, content):
             return pickled.from_entry(kind, content, path)
         pickled.refuse(kind, content, path)
+        if is_object(kind, content):
+            raise InvalidArgumentError(f"'{path}' is an object with state in the checkpoint, and a {type(place).__name__} here")
         value = codec.from_entry(kind, content, no_array)
         if is_derived(place):
             refuse_other_content(place, value, path)
@@ -413,7 +416,7 @@ class Tree:
         arrays.copy_into(made, content)
         return made
 
-    def _readable_state(self, value: Any, path: str, received: dict[str, tuple[str, str, list[int], bytearray, bool]]) -> Any:
+    def _readable_state(self, value: Any, path: str, received: Received) -> Any:
         try:
             return self._object_state(value, path, received)
         except codec.UNREADABLE as error:
@@ -421,32 +424,30 @@ class Tree:
                 raise
             raise DataLossError(f"'{path}' cannot be read: {error!r}") from error
 
-    def _object_state(self, value: Any, path: str, received: dict[str, tuple[str, str, list[int], bytearray, bool]]) -> Any:
+    def _object_state(self, value: Any, path: str, received: Received) -> Any:
         sharded = self._sharded(path, value)
 
         def array(entry: str, framework: str) -> Any:
-            if type(value) is rng and _LIBRARIES[framework] not in sys.modules:
-                return None  # it leaves that generator out
+            if left_out_by(value, framework):
+                return None
             made = self._received_array(framework, received[entry])
             parameter, _ = sharded.get(entry.rpartition(".")[0], (None, None))
             return dtensors.like(parameter, made) if received[entry][4] else made
 
-        def no_array(name: str) -> object:
-            raise KeyError(name)
+        return state_for(value, path, received, array, self._parameters)
 
-        if path in received:
-            found = object_state(received[path][0], bytes(received[path][3]), path, array)
-            if found is None:
-                raise InvalidArgumentError(f"'{path}' is an object with state here, and a value in the checkpoint")
-            state, by_name = found
-            if not by_name:
-                return state
-        else:
-            state = optimizers.from_entries(
-                value, path, received,
-                lambda entry: codec.from_entry(received[entry][0], bytes(received[entry][3]), no_array),
-                lambda entry: array(entry, "pt"))
-        return self._parameters.by_index(value, state, path)
+    def can_misfit(self) -> bool:
+        """Whether `misfits` may find anything."""
+        return bool(self._torch_generators) or any(is_optimizer(value) or has_trial(value) for value in self.objects.values())
+
+    def misfits(self, stored: Stored, only: Sequence[str]) -> list[str]:
+        """Why optimizers and generators would refuse what the checkpoint has, as far as that can be told before a restore of what
+        matches `only` writes anything. One text for each."""
+        found = []
+        for path, value in [*self.objects.items(), *self._torch_generators.items()]:
+            if not only or matches(path, only) or matches(f"{path}.type", only):
+                found += misfit(value, path, stored, self._parameters)
+        return found
 
     def _mark_written(self) -> None:
         """Tells autograd that the tensors have changed."""
@@ -470,30 +471,3 @@ def naming(tree: Tree) -> Iterator[None]:
 
 def _shown(path: str) -> str:
     return f"'{path}'" if path else "the state"
-
-
-def _entry_of(path: str, name: str, by_name: bool) -> str:
-    """State of a parameter: "optimizer.encoder.weight.exp_avg", as the C++ library names it."""
-    return path + name[len(path + ".state"):] if by_name and name.startswith(path + ".state.") else name
-
-
-def object_state(kind: str, content: bytes, path: str, array: Callable[[str, str], Any]) -> tuple[Any, bool] | None:
-    """What `state_dict` of the object of that entry returned, and whether it has parameters by name, not by index. None:
-    the entry is a plain value. `array(entry, framework)` reads an array as one of NumPy ("np") or PyTorch ("pt")."""
-    if kind != "string" or not content.startswith(codec.MARK.encode()):
-        return None
-    try:
-        value = json.loads(content[len(codec.MARK):])
-        if not isinstance(value, dict) or "$object" not in value:
-            return None
-        encoded, frameworks, by_name = value["$object"]
-        unread = codec.once(lambda entry: entry)  # two names may have one entry
-
-        def read(name: str) -> Any:
-            return array(str(unread(_entry_of(path, name, by_name))), frameworks[name])
-
-        return codec.decode(encoded, read), bool(by_name)
-    except codec.UNREADABLE as error:
-        if isinstance(error, Error):
-            raise
-        raise DataLossError(f"'{path}' cannot be read: {error}") from error

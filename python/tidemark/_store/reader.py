@@ -16,7 +16,7 @@ from .._arguments import flag, number, path, size
 from .._checkpointer.step_info import StepInfo, step_info
 from .._state import arrays, codec
 from .._state.pickled import from_entry, is_pickled, refuse
-from .._state.tree import object_state
+from .._state.objects import object_state
 from ..errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 
 

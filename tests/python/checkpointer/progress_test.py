@@ -49,7 +49,7 @@ def test_what_the_function_raises_ends_the_restore(checkpointer):
         raise ValueError("enough")
 
     into = empty_like(state)
-    with pytest.raises(tidemark.errors.InternalError, match="RestoreOptions::progress threw: ValueError: enough"):
+    with pytest.raises(tidemark.errors.InternalError, match="progress raised: ValueError: enough"):
         checkpointer.restore(into, progress=stop)
     assert into["epoch"] == 0
     checkpointer.restore(into)

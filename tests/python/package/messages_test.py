@@ -47,7 +47,7 @@ def test_no_name_of_cpp_is_left(text):
     ("it changed; call WaitUntilStaged before the optimizer's step, or use Staging::kBlocking",
      'it changed; call wait_until_staged() before the optimizer\'s step, or use staging="blocking"'),
     ("(WhenLagging::kQueue)", '(when_lagging="queue")'), ("Staging::kOnDevice", 'staging="on_device"'),
-    ("State::DeviceImage::CopyToHost threw", "the state threw"), ("KeepBest::score threw", "KeepBest.score threw"),
+    ("State::DeviceImage::CopyToHost threw", "the state raised"), ("KeepBest::score threw", "KeepBest.score raised"),
     ("the checkpoint does not fit the state, 1 differences:", "the checkpoint does not fit the state, 1 difference:"),
     ("the checkpoint does not fit the state, 21 differences:", "the checkpoint does not fit the state, 21 differences:")])
 def test_names_are_those_of_python(said, shown):

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 import tidemark  # noqa: E402
 from tidemark import errors  # noqa: E402
-from tidemark._state import codec, parameters, tree  # noqa: E402
+from tidemark._state import codec, objects, parameters  # noqa: E402
 
 
 def adam(*modules, turned=False):
@@ -311,5 +311,6 @@ def test_a_text_that_has_an_array_by_two_names_is_refused():
     content = {"$object": [[{"$array": "o.state.a"}, {"$array": "o.a"}], {"o.state.a": "np", "o.a": "np"}, True]}
     read = []
     with pytest.raises(errors.DataLossError, match="has the array 'o.a' twice"):
-        tree.object_state("string", (codec.MARK + json.dumps(content)).encode(), "o", lambda entry, framework: read.append(entry))
+        text = (codec.MARK + json.dumps(content)).encode()
+        objects.object_state("string", text, "o", lambda entry, framework: read.append(entry))
     assert read == ["o.a"]

@@ -112,11 +112,11 @@ def test_a_wrong_state_of_pytorch_is_refused_with_its_path(tmp_path, state):
         restore(tmp_path / "store", {**tidemark.rng().state_dict(), **state(torch)}, tidemark.rng())
 
 
-def test_what_an_object_of_the_user_raises_stays_as_it_is(tmp_path):
+def test_what_an_object_of_the_user_raises_has_its_path(tmp_path):
     class Raising(Stateful):
         def load_state_dict(self, state):
             raise ValueError("of the user")
 
-    with pytest.raises(ValueError, match="^of the user$") as raised:
+    with pytest.raises(errors.InvalidArgumentError, match="^'own.g': .*'of the user'") as raised:
         restore(tmp_path / "store", {}, Raising({}))
-    assert type(raised.value) is ValueError
+    assert type(raised.value.__cause__) is ValueError
