@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import operator
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .errors import InvalidArgumentError
 
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _SHOWN = 60  # characters of a wrong value
 
 
@@ -93,6 +95,27 @@ def text_or_none(value: Any, name: str) -> str | None:
     return None if value is None else text(value, name)
 
 
+_BEST = {"min": "lowest", "max": "highest"}
+
+
+def mode(value: Any, name: str, of: str = "") -> str:
+    """"lowest", "highest" or "". `of`: what the mode is for, for the message."""
+    found = text(value, name)
+    if found in ("", "lowest", "highest"):
+        return found
+    meant = f": did you mean '{_BEST[found]}'?" if found in _BEST else ""
+    raise InvalidArgumentError(f"{name} is '{found}', not 'lowest' or 'highest'{f', {of}' if of else ''}{meant}")
+
+
+def selector(step: Any) -> str:
+    """A step as the library takes it: a number or "latest", "best:METRIC" and so on, which it checks itself."""
+    found = str(step)
+    if found.startswith("best:") and found.rpartition(":")[2] in _BEST:
+        metric, _, word = found.removeprefix("best:").rpartition(":")
+        raise InvalidArgumentError(f"step is '{found}': did you mean 'best:{metric}:{_BEST[word]}'?")
+    return found
+
+
 def json_text(value: Any, name: str) -> str:
     """A text as it is, or a dict as the JSON object that it is. InvalidArgumentError: JSON cannot hold something of it; the
     message has the key."""
@@ -147,6 +170,8 @@ def is_text(value: str) -> bool:
 
 
 def path(value: Any, name: str) -> str:
+    """A path, with the home directory for a "~" at its begin. An address such as "s3://bucket/run" is none, also as a
+    pathlib.Path, which has one of its slashes."""
     try:
         found = os.fspath(value)
     except TypeError:
@@ -154,7 +179,10 @@ def path(value: Any, name: str) -> str:
     if found == "":  # which would be the current directory
         raise InvalidArgumentError(f"{name} is empty: it must be the path of a file or folder")
     if isinstance(found, str):
-        return found
+        if _SCHEME.match(found):
+            raise InvalidArgumentError(f"{name} is {found!r}, an address: it must be the path of a file or folder. Mount what is "
+                                       f"there, and give the path of the mount")
+        return os.path.expanduser(found)
     raise wrong(value, name, "a str or an os.PathLike of a str")
 
 

@@ -107,7 +107,7 @@ class AsyncTrainer:
             raise InvalidArgumentError(f"drain is {drain}: 0 or more seconds")
         progress_function(progress)
         self._ranks = ranks_or_none(ranks)
-        check_options("AsyncTrainer", options)
+        check_options("AsyncTrainer", options, own=AsyncTrainer.__init__)
         check_options_of_ranks("AsyncTrainer", options, self._ranks)
         self._store = os.path.abspath(path(store, "store"))
         self._state = state

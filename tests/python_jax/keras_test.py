@@ -346,3 +346,8 @@ def test_a_model_that_cannot_be_filled_is_named(tmp_path):
     for options in ({}, {"weights_only": True}):
         refused(keras.Sequential([keras.layers.Dense(1)]), "is not built, so it has no weights to fill", **options)
     refused(tmp_path, "model is .*: it must be a keras.Model")
+
+
+def test_a_slip_in_an_argument_of_the_callback_itself_is_named(tmp_path):
+    with pytest.raises(InvalidArgumentError, match="has no option 'keepbest': did you mean 'keep_best'"):
+        tidemark.keras.TidemarkCheckpoint(tmp_path / "store", keepbest=1)

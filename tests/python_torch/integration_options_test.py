@@ -61,3 +61,14 @@ def test_a_store_that_is_no_path_is_named(make):
 def test_an_evaluation_names_its_wrong_argument(arguments, words):
     with pytest.raises(InvalidArgumentError, match=words):
         Evaluation(**{"function": print, **arguments})
+
+
+@pytest.mark.parametrize(("make", "wrong", "meant"), [
+    (TidemarkCheckpoint, "save_topk", "save_top_k"), (TidemarkCheckpointIO, "progres", "progress"),
+    (TidemarkCallback, "every_step", "every_steps")])
+def test_a_slip_in_an_argument_of_the_class_itself_is_named(tmp_path, make, wrong, meant):
+    with pytest.raises(InvalidArgumentError, match=f"{make.__name__} has no option '{wrong}': did you mean '{meant}'"):
+        make(tmp_path, **{wrong: 3})
+    with pytest.raises(InvalidArgumentError, match=f"no option 'colour': its own are store, .*{meant}") as caught:
+        make(tmp_path, colour=3)
+    assert "save_on_steps" not in str(caught.value)  # which it refuses

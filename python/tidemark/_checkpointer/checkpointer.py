@@ -44,7 +44,8 @@ _OPTIONS: dict[str, Kind] = {
 
 
 class Checkpointer(Restores, StepRecords, SnapshotConsumers):
-    """Opens or creates the store at `path` and takes its lock. A context manager: leaving it closes. An exception that leaves
+    """Opens or creates the store at `path` and takes its lock. A path may begin with "~"; an address such as "s3://bucket/run" is
+    refused. A context manager: leaving it closes. An exception that leaves
     it waits for the saves in flight, but gives up evaluations, as `close(drain=0)` does; failures are then warnings.
 
     Use it from one thread at a time, except that the methods that name a step (`tag`, `pin`, `delete`, `report_metrics`)
@@ -462,8 +463,10 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
         self._closed = True  # the last: a close that is interrupted before can be repeated
 
 
-def check_options(of: str, options: Mapping[str, Any], instead: Mapping[str, str] | None = None) -> None:
-    """For what is given options of Checkpointer, and opens it later. `instead`: options that it does not take, or single
+def check_options(of: str, options: Mapping[str, Any], instead: Mapping[str, str] | None = None, *,
+                  own: Callable[..., Any] | None = None) -> None:
+    """For what is given options of Checkpointer, and opens it later. `own`: the constructor that takes them, which has other
+    arguments too. `instead`: options that it does not take, or single
     values of them ("staging='overlapped'"), each with what the user should do instead. InvalidArgumentError: there is no such
     option, the value is of another type, or it is not taken; `of`, the name of what was given them, is in the message."""
     known = [name for name in inspect.signature(Checkpointer).parameters if name != "path"]
@@ -475,8 +478,12 @@ def check_options(of: str, options: Mapping[str, Any], instead: Mapping[str, str
         if name not in known:
             import difflib
 
-            close = difflib.get_close_matches(name, known, 1)
-            meant = f": did you mean '{close[0]}'?" if close else f": those of tidemark.Checkpointer are {', '.join(known)}"
+            theirs = [] if own is None else [parameter.name for parameter in inspect.signature(own).parameters.values()
+                                             if parameter.name != "self" and parameter.kind is not parameter.VAR_KEYWORD]
+            close = difflib.get_close_matches(name, [*theirs, *known], 1)
+            meant = f": did you mean '{close[0]}'?" if close else (
+                (f": its own are {', '.join(theirs)}; those" if theirs else ": those") +
+                f" of tidemark.Checkpointer are {', '.join(one for one in known if one not in instead and one not in theirs)}")
             raise InvalidArgumentError(f"{of} has no option '{name}'{meant}")
         if name in _OPTIONS:
             _OPTIONS[name](value, name)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Union
 
 from .. import _native
-from .._arguments import flag, patterns, text
+from .._arguments import flag, mode, patterns, text
 from .._arguments import path as path_of
 from .._arguments import renames as pairs
 from .._state import arrays, codec, pickled
@@ -223,4 +223,5 @@ def guarded(name: str, function: EvaluatorFunction, caught: type[BaseException],
 
 def modes_of(best: str | Mapping[str, str]) -> dict[str, str]:
     """`best` by metric. A word alone is the mode of the metric of a function that returns one number."""
-    return {"value": best} if isinstance(best, str) and best else dict(best or {})
+    modes = {"value": best} if isinstance(best, str) and best else dict(best or {})
+    return {metric: mode(one, f"best[{metric!r}]") for metric, one in modes.items()}

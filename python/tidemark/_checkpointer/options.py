@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .. import _native
-from .._arguments import Kind, elements, flag, function_of, integer, patterns, seconds, size, text, typed, wrong
+from .._arguments import Kind, elements, flag, function_of, integer, mode, patterns, seconds, size, text, typed, wrong
 from .._arguments import renames as pairs
 from .._choices import BestMode, IoBackend
 from .._state.pattern import matches
-from ..errors import FailedPreconditionError
+from ..errors import FailedPreconditionError, InvalidArgumentError
 from .step_info import StepInfo, step_info
 
 
@@ -152,7 +152,8 @@ def _best(rule: Any, name: str) -> tuple[str, str, int, bool, TrainerFunction | 
     rule = KeepBest(rule) if isinstance(rule, str) else rule
     if not isinstance(rule, KeepBest):
         raise wrong(rule, name, "the name of a metric or a tidemark.KeepBest")
-    return (text(rule.metric, f"{name}.metric"), text(rule.mode, f"{name}.mode"), integer(rule.count, f"{name}.count"),
+    found = mode(rule.mode, f"{name}.mode", f"of the metric '{rule.metric}'")
+    return (text(rule.metric, f"{name}.metric"), found, integer(rule.count, f"{name}.count"),
             flag(rule.keep_without_metric, f"{name}.keep_without_metric"), score(rule.score, f"{name}.score"))
 
 
@@ -160,7 +161,11 @@ def _awaited(rule: Any, name: str) -> tuple[str, int]:
     rule = AwaitEvaluation(rule) if isinstance(rule, str) else rule
     if not isinstance(rule, AwaitEvaluation):
         raise wrong(rule, name, "the name of an evaluator or a tidemark.AwaitEvaluation")
-    return text(rule.evaluator, f"{name}.evaluator"), integer(rule.every_steps, f"{name}.every_steps")
+    evaluator = text(rule.evaluator, f"{name}.evaluator")
+    if "/" in evaluator:
+        raise InvalidArgumentError(f"{name} is '{evaluator}', which is a metric: it must be the name of the evaluator, "
+                                   f"'{evaluator.partition('/')[0]}'")
+    return evaluator, integer(rule.every_steps, f"{name}.every_steps")
 
 
 def restore_options(healthy_only: bool, only: Sequence[str], renames: Sequence[tuple[str, str]], allow_missing: bool,

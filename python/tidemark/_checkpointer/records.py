@@ -5,6 +5,7 @@ from __future__ import annotations
 from .. import _native
 from .._arguments import integer, text
 from .._arguments import metrics as checked
+from .._arguments import mode as checked_mode
 from .._choices import BestMode
 from ..errors import Error, InvalidArgumentError, NotFoundError
 from .futures import Future
@@ -56,7 +57,7 @@ class StepRecords:
         """The healthy committed step at which the metric was best. `mode`: "lowest" or "highest"; "": the mode that the store
         has recorded for the metric, else what its name says, such as "loss". NotFoundError: no such step has the metric.
         InvalidArgumentError: nothing says which value is the best."""
-        return step_info(self._require().best_step(text(metric, "metric"), text(mode, "mode")))
+        return step_info(self._require().best_step(text(metric, "metric"), checked_mode(mode, "mode")))
 
     def report_metrics(self, step: int, evaluator: str, metrics: dict[str, float]) -> Future:
         """Records {name: number} for a saved step as the metrics "evaluator/name", for evaluations that the caller has done

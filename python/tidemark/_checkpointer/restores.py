@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from .. import _native
+from .._arguments import selector
 from .._messages import in_python
 from .._state.containers import copy_of_containers
 from .._state.tree import Tree
@@ -85,7 +86,7 @@ class Restores(RankCalls):
         with self._filling(resumes=False):
             options = restore_options(healthy_only, only, renames, allow_missing, allow_unexpected, accept,
                                       evaluations_timeout, progress_function(progress))
-            self._await_verdicts(native, str(step), options)
+            self._await_verdicts(native, selector(step), options)
             report = self._fill(partial(Tree, state, device=device), options, convert_dtypes,
                                 restore_of(native, step))
         report["info"] = step_info(report["info"])
@@ -107,7 +108,7 @@ class Restores(RankCalls):
         with self._filling(resumes=False):
             options = restore_options(healthy_only, only, renames, allow_missing, allow_unexpected, accept,
                                       evaluations_timeout, progress_function(progress))
-            self._await_verdicts(native, str(step), options)
+            self._await_verdicts(native, selector(step), options)
             made = copy_of_containers(like)
             self._fill(partial(Tree, made, device=device, of_all=True), options, convert_dtypes,
                        restore_of(native, step))
@@ -171,4 +172,4 @@ class Restores(RankCalls):
 
 
 def restore_of(native: _native.Checkpointer, step: int | str) -> Callable[[_native.TreeState, dict[str, Any]], dict[str, Any]]:
-    return lambda destination, options: native.restore(destination, str(step), options)
+    return lambda destination, options: native.restore(destination, selector(step), options)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import base64
 import collections
 import contextlib
+import datetime
 import enum
 import json
 import math
@@ -84,6 +85,15 @@ def unsupported(path: str, value: object) -> UnsupportedTypeError:
         return UnsupportedTypeError(
             f"'{path}' is a {kind}, which has no state_dict() and cannot be stored. Store what its order follows from: the "
             f"torch.Generator that it is given, and the epoch, for set_epoch()")
+    if isinstance(value, type):
+        way_out = "call it: tidemark.rng()" if value.__module__ == "tidemark._state.rng" else "store its name, or an object of it"
+        name = f"{value.__module__}.{value.__qualname__}"
+        return UnsupportedTypeError(f"'{path}' is the class {name} itself, which cannot be stored: {way_out}")
+    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
+        return UnsupportedTypeError(
+            f"'{path}' is a {kind} with the tzinfo {value.tzinfo!r:.60}, which cannot be stored. Store "
+            f"value.astimezone(datetime.timezone.utc), or register a codec with "
+            f"tidemark.register(datetime.datetime, encode, decode)")
     if isinstance(value, enum.Enum):
         return UnsupportedTypeError(
             f"'{path}' is a {kind}, an Enum, which cannot be stored. Store its value, or register a codec for its class: "

@@ -255,7 +255,8 @@ class Tree:
             plain = type(value) is dict and self._ndarray is not None and not self._new.of_all
             for key, item in self._add_plain_arrays(value, prefix) if plain else value.items():
                 if type(key) not in (str, int):
-                    raise codec.unsupported(f"{prefix}{key} (the key)", key)
+                    raise UnsupportedTypeError(f"{_shown(path)} has the key {key!r:.60}, a {type(key).__name__}: the keys of a "
+                                               f"dict that holds arrays or objects are parts of names, and must be str or int")
                 if type(key) is int and key.bit_length() > codec.DECIMAL_BITS_MAX:
                     raise UnsupportedTypeError(f"{_shown(path)} has a key that is an int of {key.bit_length()} bits, more than "
                                                f"the {codec.DECIMAL_BITS_MAX} that the name of an entry can have: use a str")

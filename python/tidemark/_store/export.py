@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from .. import _native
-from .._arguments import seconds, text
+from .._arguments import mode as checked_mode
 from .._arguments import path as path_of
+from .._arguments import seconds, selector, text
 from .._checkpointer.evaluator import export_options
 from .._checkpointer.futures import Notifier
 from .._checkpointer.observer import CheckpointObserver, observer_or_none
@@ -36,7 +37,7 @@ def export_safetensors(store: str | os.PathLike[str], path: str | os.PathLike[st
     dtype. AlreadyExistsError: `path` is there, and `replace` is off. NotFoundError: there is no such store, step or
     folder. ResourceExhaustedError: the disk is full.
     """
-    return int(_native.export_step(path_of(store, "store"), str(step), os.path.abspath(path_of(path, "path")),
+    return int(_native.export_step(path_of(store, "store"), selector(step), os.path.abspath(path_of(path, "path")),
                                    export_options(entries, renames, dtype, replace)))
 
 
@@ -68,7 +69,8 @@ class BestFile:
         self._closed = True  # until it runs
         observer = observer_or_none(observer)
         self._native = _native.BestFile({
-            "store": os.path.abspath(path_of(store, "store")), "metric": text(metric, "metric"), "mode": text(mode, "mode"),
+            "store": os.path.abspath(path_of(store, "store")), "metric": text(metric, "metric"),
+            "mode": checked_mode(mode, "mode"),
             "path": os.path.abspath(path_of(path, "path")), "poll_interval": seconds(poll_interval, "poll_interval"),
             **export_options(entries, renames, dtype, replace)})
         self._notifier = Notifier(self._native, observer)

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from .. import _native
-from .._arguments import flag, number, path, size
+from .._arguments import flag, number, path, selector, size
 from .._checkpointer.step_info import StepInfo, step_info
 from .._state import arrays, codec
 from .._state.pickled import from_entry, is_pickled, refuse
@@ -106,7 +106,7 @@ class Step:
         if framework not in ("np", "pt", "jax"):
             raise InvalidArgumentError(f"framework is {framework!r}, not 'np', 'pt' or 'jax'")
         self.framework = framework
-        file = _native.open_step(path(store, "store"), str(step), flag(untrusted, "untrusted"))
+        file = _native.open_step(path(store, "store"), selector(step), flag(untrusted, "untrusted"))
         self.info = step_info(file.info())
         self._entries = {entry[0]: (i, *entry[1:]) for i, entry in enumerate(file.entries())}
         self._file: _native.StepFile | None = file
@@ -280,7 +280,7 @@ def verify(store: str | os.PathLike[str], step: int | str = "latest", *, share: 
     Ctrl-C ends it.
     """
     verified, bytes_read, chunks, total, damage = _native.verify_step(
-        path(store, "store"), str(step), number(share, "share"), size(seed, "seed"), flag(untrusted, "untrusted"))
+        path(store, "store"), selector(step), number(share, "share"), size(seed, "seed"), flag(untrusted, "untrusted"))
     return VerifyReport(verified, bytes_read, chunks, total, [Damage(*place) for place in damage])
 
 
@@ -302,10 +302,10 @@ def phases(store: str | os.PathLike[str], step: int | str = "latest") -> list[Sa
     """Where the time of the step's save went. Empty if nothing is recorded: an old version saved it, or the journal cannot
     be read. "commit" and "vote" may be missing until the trainer records something else. `step`: as in `tidemark.open`.
     NotFoundError: there is no such store or step."""
-    return [SavePhase(*phase) for phase in _native.phases(path(store, "store"), str(step))]
+    return [SavePhase(*phase) for phase in _native.phases(path(store, "store"), selector(step))]
 
 
 def references(store: str | os.PathLike[str], step: int | str = "latest") -> list[str]:
     """The other attempts (32 hexadecimal digits, as StepInfo.attempt) whose files hold chunks of the step, in no order. To
     copy the step, copy those too. `step`: as in `tidemark.open`. NotFoundError: there is no such store or step."""
-    return list(_native.references(path(store, "store"), str(step)))
+    return list(_native.references(path(store, "store"), selector(step)))

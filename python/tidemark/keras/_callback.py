@@ -74,7 +74,7 @@ class TidemarkCheckpoint(MonitorCallback):
         if preemption_of(preemption) and (save_best_only or save_weights_only):
             raise InvalidArgumentError("preemption saves the whole training at a step that need not be the best: leave out "
                                        "save_best_only and save_weights_only, and use keep_best")
-        check_options("TidemarkCheckpoint", options, _INSTEAD)
+        check_options("TidemarkCheckpoint", options, _INSTEAD, own=TidemarkCheckpoint.__init__)
         self.directory = os.path.abspath(path(directory, "directory"))
         self.verbose = verbose
         self.save_best_only = save_best_only

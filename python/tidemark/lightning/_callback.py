@@ -112,7 +112,7 @@ class TidemarkCheckpoint(Checkpoint):
         options.setdefault("retention", Retention() if kept == -1 else Retention(
             max_to_keep=1, keep_best=best, keep_unevaluated_until=awaited))
         self.store = os.path.abspath(path(store, "store"))
-        check_options("TidemarkCheckpoint", options, _INSTEAD)
+        check_options("TidemarkCheckpoint", options, _INSTEAD, own=TidemarkCheckpoint.__init__)
         self._options = options
         self._every_n_train_steps, self._every_n_epochs = _periods(every_n_train_steps, train_time_interval, every_n_epochs)
         self._train_time_interval = train_time_interval

@@ -53,7 +53,7 @@ class TidemarkCheckpointIO(CheckpointIO):
     """
 
     def __init__(self, store: str | os.PathLike[str], *, progress: Progress = False, **options: Any) -> None:
-        check_options("TidemarkCheckpointIO", options, _INSTEAD)
+        check_options("TidemarkCheckpointIO", options, _INSTEAD, own=TidemarkCheckpointIO.__init__)
         progress_function(progress)
         self._progress = progress
         self._store = os.path.abspath(path_of(store, "store"))

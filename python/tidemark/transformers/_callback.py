@@ -41,7 +41,8 @@ class TidemarkCallback(transformers.TrainerCallback):
         self.store = os.path.abspath(path(store, "store"))
         self._every_steps = size(every_steps, "every_steps")
         self._evaluation = evaluation_or_none(evaluation)
-        check_options("TidemarkCallback", options, refused_by("Transformers", when="use every_steps, or args.save_steps"))
+        check_options("TidemarkCallback", options, refused_by("Transformers", when="use every_steps, or args.save_steps"),
+                      own=TidemarkCallback.__init__)
         self._options = options
         self._given_ranks = ranks
         self._ranks: Ranks | None = None  # of the training that goes on

@@ -1,6 +1,8 @@
 """An argument of a wrong type is an error of the package that names it and the type that it needs."""
 
 import json
+import os
+import pathlib
 
 import numpy as np
 import pytest
@@ -163,7 +165,26 @@ CALLS = [
     (lambda c: tidemark.AsyncTrainer(f"{c.path}2", STATE, print).run("20"), "steps is '20', a str: it must be an int"),
     (lambda c: tidemark.AsyncTrainer(c.path, STATE, print, save_intervall_steps=1),
      "AsyncTrainer has no option 'save_intervall_steps': did you mean 'save_interval_steps'?"),
-    (lambda c: tidemark.AsyncTrainer(c.path, STATE, print, colour=1), "AsyncTrainer has no option 'colour': those of"),
+    (lambda c: tidemark.AsyncTrainer(c.path, STATE, print, colour=1),
+     "AsyncTrainer has no option 'colour': its own are store, state,"),
+    (lambda c: tidemark.AsyncTrainer(c.path, STATE, print, max_rolbacks=1),
+     "AsyncTrainer has no option 'max_rolbacks': did you mean 'max_rollbacks'?"),
+    (lambda c: tidemark.Checkpointer("s3://bucket/run"),
+     "path is 's3://bucket/run', an address: it must be the path of a file or"),
+    (lambda c: tidemark.Checkpointer(pathlib.Path("gs://bucket/run")), "path is 'gs:/bucket/run', an address"),
+    (lambda c: tidemark.open("file:///run"), "store is 'file:///run', an address"),
+    (lambda c: tidemark.Checkpointer(c.path + "2", metrics_file="s3://b/m"), "metrics_file is 's3://b/m', an address"),
+    (lambda c: tidemark.Checkpointer(c.path + "2", retention=tidemark.Retention(
+        keep_best=["loss", tidemark.KeepBest("x", "min")])),
+     "retention.keep_best[1].mode is 'min', not 'lowest' or 'highest', of the metric 'x': did you mean 'lowest'?"),
+    (lambda c: tidemark.Checkpointer(c.path + "2", retention=tidemark.Retention(keep_unevaluated_until=["val/loss"])),
+     "retention.keep_unevaluated_until[0] is 'val/loss', which is a metric: it must be the name of the evaluator, 'val'"),
+    (lambda c: c.best_step("loss", "max"), "mode is 'max', not 'lowest' or 'highest': did you mean 'highest'?"),
+    (lambda c: c.best_step("loss", "up"), "mode is 'up', not 'lowest' or 'highest'"),
+    (lambda c: c.evaluator("v", len, best={"loss": "min"}), "best['loss'] is 'min', not 'lowest' or 'highest': did you mean"),
+    (lambda c: tidemark.BestFile(c.path, "loss", "x", mode="min"), "mode is 'min', not 'lowest' or 'highest': did you mean"),
+    (lambda c: c.restore(STATE, "best:loss:min"), "step is 'best:loss:min': did you mean 'best:loss:lowest'?"),
+    (lambda c: tidemark.open(c.path, "best:val/acc:max"), "step is 'best:val/acc:max': did you mean 'best:val/acc:highest'?"),
     (lambda c: tidemark.Checkpointer(""), "path is empty: it must be the path of a file or folder"),
     (lambda c: tidemark.AsyncTrainer("", STATE, print), "store is empty: it must be"),
     (lambda c: tidemark.open(""), "store is empty: it must be"),
@@ -221,3 +242,19 @@ def test_user_metadata_is_a_dict_or_a_text(tmp_path):
         stored = [json.loads(info.user_metadata) for info in checkpointer.steps()]
     given["git"]["lines"][3] = ["x"]
     assert stored == [given, given, {}]
+
+
+def test_a_path_may_begin_in_the_home_directory(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with tidemark.Checkpointer("~/run", metrics_file="~/metrics") as checkpointer:
+        checkpointer.save(1, STATE).committed.result(60)
+    assert sorted(os.listdir(tmp_path)) == ["metrics", "run"]
+    assert tidemark.steps(pathlib.Path("~/run"))[0].step == 1
+
+
+def test_an_address_makes_no_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(errors.InvalidArgumentError):
+        tidemark.Checkpointer("s3://bucket/run")
+    assert os.listdir(tmp_path) == []

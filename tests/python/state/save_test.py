@@ -291,8 +291,9 @@ def test_keys_that_are_no_plain_strings_are_stored_as_text_or_refused(checkpoint
     checkpointer.save(1, {7: np.ones(2), "n": {-1: np.ones(1), "x": np.ones(1)}}).committed.result(60)
     with tidemark.open(checkpointer.path) as opened:
         assert sorted(opened.keys()) == ["7", "n.-1", "n.x"]
-    for key in (Name("a"), 1.5, None):
-        with pytest.raises(tidemark.UnsupportedTypeError, match=r"\(the key\)"):
+    for key in (Name("a"), 1.5, None, True, (1, 2)):
+        kind = type(key).__name__
+        with pytest.raises(tidemark.UnsupportedTypeError, match=rf"has the key .*, a {kind}: .* must be str or int"):
             checkpointer.save(2, {"first": np.ones(1), key: np.ones(1)})
 
 

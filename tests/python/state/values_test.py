@@ -9,6 +9,7 @@ import json
 import pathlib
 import sys
 import uuid
+import zoneinfo
 
 import ml_dtypes
 import numpy as np
@@ -89,7 +90,7 @@ Point = collections.namedtuple("Point", "x y")
     (datetime.datetime(2026, 1, 1, fold=1), r"is a datetime\.datetime"), (datetime.time(1), r"is a datetime\.time"),
     (pathlib.PurePosixPath("a"), "is a pathlib.*PurePosixPath"), (np.dtype([("a", "f4")]), "is a numpy.*register"),
     (np.void(b"12").view([("a", "u1"), ("b", "u1")]), "is a numpy.void"), (len, "is a builtins.*function"),
-    (np.float32, "is a builtins.type"),
+    (np.float32, "is the class numpy.float32 itself"),
     (torch.qint8, r"is a torch\.dtype.*tidemark\.register")])
 def test_what_cannot_be_stored_is_named_with_its_path_its_type_and_the_way_out(checkpointer, value, message):
     for state, path in (({"a": [value]}, r"a\.0"), ({"o": Stateful({"x": value})}, r"o\.x")):
@@ -184,3 +185,13 @@ def test_values_of_pytorch_need_pytorch_to_be_read(monkeypatch, value):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(errors.UnimplementedError, match="install torch"):
         codec.from_entry(*entry, lambda name: None)
+
+
+@pytest.mark.parametrize("value, way_out", [
+    (datetime.datetime(2026, 1, 1, tzinfo=zoneinfo.ZoneInfo("UTC")), r"tzinfo zoneinfo.ZoneInfo\(key='UTC'\).*astimezone"),
+    (tidemark.rng, r"call it: tidemark\.rng\(\)"), (int, "the class builtins.int itself.*store its name"),
+    (np.ones(2, np.longdouble), r"long double.*astype\('float64'\)"),
+    (np.ones(2, np.clongdouble), r"long double.*astype\('complex128'\)")])
+def test_the_error_of_what_cannot_be_stored_has_a_way_out_that_helps(checkpointer, value, way_out):
+    with pytest.raises(tidemark.UnsupportedTypeError, match=f"'v' is .*{way_out}"):
+        checkpointer.save(1, {"v": value})
