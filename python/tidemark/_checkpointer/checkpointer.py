@@ -45,8 +45,8 @@ _OPTIONS: dict[str, Kind] = {
 
 class Checkpointer(Restores, StepRecords, SnapshotConsumers):
     """Opens or creates the store at `path` and takes its lock. A path may begin with "~"; an address such as "s3://bucket/run" is
-    refused. A context manager: leaving it closes. An exception that leaves
-    it waits for the saves in flight, but gives up evaluations, as `close(drain=0)` does; failures are then warnings.
+    refused. A context manager: leaving it closes. An exception that leaves it waits for the saves in flight, but gives up
+    evaluations, as `close(drain=0)` does; failures are then warnings.
 
     Use it from one thread at a time, except that the methods that name a step (`tag`, `pin`, `delete`, `report_metrics`)
     may run on any. In a forked child it cannot be used.
@@ -111,6 +111,8 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
         self._saved_dtypes = SavedDtypes(saved_dtypes or {})
         self._monitors: list[HealthMonitor] = []
         self._warned_of_state_dict = False
+        self._averages: set[str] = set()
+        self._averages_passed: set[str] = set()
         self._evaluations = object()
         self._state = _native.TreeState()
         self._arrays = _native.ArrayList()  # of the last save: names and places

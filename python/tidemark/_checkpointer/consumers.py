@@ -11,6 +11,7 @@ from .._choices import AverageKind, BestMode, HalfPrecision, WhenLagging
 from ..errors import InvalidArgumentError
 from .evaluator import EvaluatorFunction, guarded, modes_of
 from .health import HealthMonitor
+from .observer import logger
 from .options import AdaptivePeriod
 
 F = TypeVar("F", bound=EvaluatorFunction)
@@ -23,6 +24,8 @@ class SnapshotConsumers:
 
     _evaluations: object  # tells the calls of its evaluators from those of others
     _monitors: list[HealthMonitor]  # keeps them alive
+    _averages: set[str]  # names of those that were added
+    _averages_passed: set[str]  # of those that the last restored step has and that had not been added
 
     def _require(self) -> _native.Checkpointer:
         raise NotImplementedError
@@ -88,7 +91,8 @@ class SnapshotConsumers:
                     decay: float = 0.999, begin_step: int = 0, every_steps: int = 1,
                     adaptive: AdaptivePeriod | None = None) -> None:
         """Averages entries over the snapshots from now on, and saves the average in the same step: that of
-        "model.weight" is the entry "ema.model.weight". A restore brings it back, so add it before.
+        "model.weight" is the entry "ema.model.weight". A restore brings it back, so add it before `resume`: one
+        that is added later begins afresh, with a warning, and so does `resume` warn of one that was not added.
 
         `kind`: "exponential", by `decay` for each snapshot, or "uniform": the mean since `begin_step`. `every_steps`: only
         steps divisible by it are taken in, and of these as `adaptive` says. To load an average: `restore(state,
@@ -104,3 +108,8 @@ class SnapshotConsumers:
                                      "kind": text(kind, "kind"), "decay": number(decay, "decay"),
                                      "begin_step": integer(begin_step, "begin_step"),
                                      "every_steps": integer(every_steps, "every_steps"), "adaptive": period})
+        self._averages.add(name)
+        if name in self._averages_passed:
+            self._averages_passed.discard(name)
+            logger.warning("the average '%s' begins afresh, though the step that was restored has it: call add_average before "
+                           "resume or restore", name)

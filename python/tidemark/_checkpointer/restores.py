@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from ..errors import Error, InvalidArgumentError, MismatchError
 from .evaluator import is_in
 from .futures import in_slices
 from .mismatches import Look, mismatch, refuse
+from .observer import logger
 from .options import left_out_by, raise_interruption, restore_options
 from .progress import Progress, progress_function
 from .rank_calls import RankCalls
@@ -29,6 +30,8 @@ class Restores(RankCalls):
     """The methods of Checkpointer that restore."""
 
     path: str
+    _averages: set[str]  # names of those that were added
+    _averages_passed: set[str]  # of those that the last restored step has and that had not been added
     _evaluations: object  # tells the calls of its evaluators from those of others
 
     def resume(self, state: Any, *, healthy_only: bool = False, only: Sequence[str] = (),
@@ -46,8 +49,11 @@ class Restores(RankCalls):
             options = restore_options(healthy_only, only, renames, allow_missing, allow_unexpected, accept,
                                       evaluations_timeout, progress_function(progress))
             self._await_verdicts(native, "latest", options)
-            return int(self._fill(partial(Tree, state, device=device), options, convert_dtypes,
-                                  native.resume))
+            next_step = int(self._fill(partial(Tree, state, device=device), options, convert_dtypes, native.resume))
+        for name in sorted(self._averages_passed):
+            logger.warning("step %d has the average '%s', which was not restored and will not be saved: call add_average('%s') "
+                           "before resume", next_step - 1, name, name)
+        return next_step
 
     def restore(self, state: Any, step: int | str = "latest", *, healthy_only: bool = False, only: Sequence[str] = (),
                 renames: Sequence[tuple[str, str]] = (), allow_missing: bool = False,
@@ -168,8 +174,16 @@ class Restores(RankCalls):
             with agreeing(self._of_ranks):
                 tree.assign(destination.take_received(), destination.take_converted(),
                             left_out_by(destination, options["only"]))
+            self._averages_passed = set() if options["only"] else averages_in(destination.differences()[1]) - self._averages
         return result
 
 
 def restore_of(native: _native.Checkpointer, step: int | str) -> Callable[[_native.TreeState, dict[str, Any]], dict[str, Any]]:
     return lambda destination, options: native.restore(destination, selector(step), options)
+
+
+def averages_in(names: Collection[str]) -> set[str]:
+    """The averages that have entries of these names: each has the number of its snapshots, and other entries."""
+    found = (name.removesuffix(".snapshots") for name in names if name.endswith(".snapshots"))
+    return {average for average in found if any(name.startswith(f"{average}.") for name in names
+                                                if name != f"{average}.snapshots")}

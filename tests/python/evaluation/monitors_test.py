@@ -309,3 +309,44 @@ def test_another_thread_than_the_main_one_cannot_note_signals():
     thread.start()
     thread.join()
     assert "main thread" in found[0]
+
+
+def saved_with_average(path):
+    with tidemark.Checkpointer(path) as checkpointer:
+        checkpointer.add_average("ema", entries=["w"], decay=0.5)
+        for step in range(3):
+            checkpointer.save(step, {"w": np.full(2, float(step))}).committed.result(60)
+
+
+def warnings_of_averages(caplog):
+    return [record.getMessage() for record in caplog.records if "average" in record.getMessage()]
+
+
+def test_an_average_that_is_added_before_resume_comes_back_without_a_warning(tmp_path, caplog):
+    saved_with_average(tmp_path / "store")
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        checkpointer.add_average("ema", entries=["w"], decay=0.5)
+        assert checkpointer.resume({"w": np.zeros(2)}) == 3
+    assert not warnings_of_averages(caplog)
+
+
+def test_a_resume_warns_of_an_average_that_was_not_added_and_so_does_one_that_is_added_late(tmp_path, caplog):
+    saved_with_average(tmp_path / "store")
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        checkpointer.resume({"w": np.zeros(2)})
+        assert warnings_of_averages(caplog) == [
+            "step 2 has the average 'ema', which was not restored and will not be saved: call add_average('ema') before resume"]
+        caplog.clear()
+        checkpointer.add_average("other", entries=["w"])
+        assert not warnings_of_averages(caplog)
+        checkpointer.add_average("ema", entries=["w"])
+        assert ["begins afresh" in text for text in warnings_of_averages(caplog)] == [True]
+
+
+def test_an_average_that_is_added_after_a_restore_is_warned_of_then(tmp_path, caplog):
+    saved_with_average(tmp_path / "store")
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        checkpointer.restore({"w": np.zeros(2)})
+        assert not warnings_of_averages(caplog)
+        checkpointer.add_average("ema", entries=["w"])
+        assert len(warnings_of_averages(caplog)) == 1
