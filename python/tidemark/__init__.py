@@ -1,6 +1,6 @@
 """Asynchronous checkpoints for training jobs.
 
-    with tidemark.Checkpointer("run/ckpt", save_interval_steps=100) as checkpointer:
+    with tidemark.Checkpointer("run/ckpt", save_interval_steps=100, save_on_steps=[steps - 1]) as checkpointer:
         state = {"weights": weights, "rng": tidemark.rng(), "epoch": 0}
         for step in range(checkpointer.resume(state), steps):
             train(state)
@@ -32,6 +32,7 @@ from ._store.reader import Damage, SavePhase, Slice, Step, VerifyReport, open, p
 from ._trainer import AsyncTrainer, TrainingReport
 from .errors import AlreadyHeldError, DataLossError, Error, MismatchError, NotFoundError, UnsupportedTypeError
 
+__version__ = "0.1.0"
 __all__ = [
     "AdaptivePeriod", "AlreadyHeldError", "AsyncTrainer", "AwaitEvaluation", "BestFile", "Box", "CheckpointObserver",
     "Checkpointer", "Damage", "DataLossError", "Divergence", "DurationHistogram", "Error", "Evaluation", "Future",

@@ -50,7 +50,8 @@ class Retention:
     so many seconds before the last commit. keep: those for which it returns true; called on a thread of the library for
     every committed step, as KeepBest.score. 0, () and None: no such rule.
 
-    keep_unevaluated_until: no rule by itself. Delays deletions, so that a late metric can still make a step the best one.
+    keep_unevaluated_until: a step that one of these evaluators or workers has not reported on yet is not deleted, so that a
+    late metric can still make it the best one. Alone it deletes nothing: without another rule all steps are kept.
     """
 
     max_to_keep: int = 0

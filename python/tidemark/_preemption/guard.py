@@ -44,12 +44,12 @@ class PreemptionGuard:
                     print(guard.save_and_close(checkpointer, step, state))
                     break
 
-    The first signal of each kind is only noted; the second has the effect that it had before. In a forked child every signal
-    has that effect, so that a pool can end its workers. A handler that another library has installed in C cannot be put back
-    by Python: there is a warning, and the second signal, and every one after the context, then has the default effect, which
-    for SIGTERM ends the process. Python notes a signal when its main thread next runs Python, and `grace`, in seconds, counts
-    from then. `end`: a time of time.time() at which the allotted time ends, if it is known; then `preempted` is True from
-    `grace` seconds before it on.
+    The first SIGTERM only sets `preempted`. A second one acts as if there were no guard, and so does every one in a forked
+    child, so that a pool can end its workers. The same holds for each other signal of `signals`. A handler that another library
+    has installed in C cannot be put back by Python: there is a warning, and the second signal, and every one after the context,
+    then has the default effect, which for SIGTERM ends the process. Python notes a signal when its main thread next runs
+    Python, and `grace`, in seconds, counts from then. `end`: a time of time.time() at which the allotted time ends, if it is
+    known; then `preempted` is True from `grace` seconds before it on.
 
     After a signal, workers of PyTorch's DataLoader may die of it too: that raises no error until they are needed.
 

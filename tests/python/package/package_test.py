@@ -2,6 +2,7 @@
 
 import importlib
 import pathlib
+import re
 import subprocess
 import sys
 import types
@@ -73,3 +74,8 @@ def test_the_module_exports_its_initialiser_alone():
     assert ".abi3." in module.name
     symbols = subprocess.run(["nm", "-D", "--defined-only", str(module)], capture_output=True, text=True, check=True).stdout
     assert [line.split()[-1] for line in symbols.splitlines()] == ["PyInit__native"]
+
+
+def test_the_version_is_that_of_the_project():
+    text = (pathlib.Path(__file__).parents[3] / "pyproject.toml").read_text()
+    assert tidemark.__version__ == re.search(r'^version = "(.*)"$', text, re.M)[1]
