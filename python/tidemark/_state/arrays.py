@@ -79,7 +79,7 @@ def _name_of(dtype: Any, name: str) -> str:
     if dtype.kind not in _NUMPY_KINDS and dtype.type.__module__ != "ml_dtypes":
         raise UnsupportedTypeError(f"'{name}' is an array of {dtype}, which cannot be stored. Store its parts as arrays of "
                                    f"numbers, or its contents as a list")
-    if dtype.char in "gG" and dtype.name not in ("float64", "complex128"):
+    if dtype.type.__module__ == "numpy" and dtype.char in "gG" and dtype.name not in ("float64", "complex128"):
         stored = "float64" if dtype.kind == "f" else "complex128"
         raise UnsupportedTypeError(f"'{name}' is an array of {dtype}, the long double of this machine, which cannot be stored. "
                                    f"Use array.astype('{stored}')")

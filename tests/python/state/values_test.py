@@ -195,3 +195,9 @@ def test_values_of_pytorch_need_pytorch_to_be_read(monkeypatch, value):
 def test_the_error_of_what_cannot_be_stored_has_a_way_out_that_helps(checkpointer, value, way_out):
     with pytest.raises(tidemark.UnsupportedTypeError, match=f"'v' is .*{way_out}"):
         checkpointer.save(1, {"v": value})
+
+
+def test_a_dtype_of_ml_dtypes_that_has_the_letter_of_a_long_double_is_stored(checkpointer):
+    array = np.ones(2, ml_dtypes.float8_e4m3fnuz)
+    assert array.dtype.char == np.dtype(np.clongdouble).char
+    checkpointer.save(1, {"v": array}).committed.result(60)
