@@ -62,7 +62,7 @@ def objects():
 def read(data):
     """Reads the input by one of the ways. Returns whether a restore has set an object. Raises what is not an answer."""
     import tidemark
-    from tidemark._state import codec, tree
+    from tidemark._state import codec, objects
 
     way, content = (data[0], data[1:]) if data else (0, b"")
     text = codec.MARK.encode() + content
@@ -72,7 +72,7 @@ def read(data):
         elif way < 64:
             codec.from_entry("string", text, array)
         elif way < ASSIGNING:
-            tree.object_state("string", text, "o", array)
+            objects.object_state("string", text, "o", array)
         else:
             assign(way - ASSIGNING, text)
             return True
@@ -166,7 +166,7 @@ def main():
 
     with atheris.instrument_imports(include=["tidemark"]):
         import tidemark  # noqa: F401
-        from tidemark._state import codec, tree  # noqa: F401
+        from tidemark._state import codec, objects, tree  # noqa: F401
     sys.modules["torch"] = pytorch()
     corpus = next(argument for argument in sys.argv[1:] if not argument.startswith("-"))
     for i, seed in enumerate(seeds()):
