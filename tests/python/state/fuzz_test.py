@@ -20,7 +20,7 @@ import tidemark
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tidemark import errors
-from tidemark._state import arrays, codec, containers, parameters, tree, values
+from tidemark._state import arrays, codec, containers, objects, parameters, tree, values
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[3] / "fuzz" / "python"))
 import value_fuzzer  # noqa: E402
@@ -104,7 +104,7 @@ def test_a_hostile_value_is_refused(data, monkeypatch):
         kind = getattr(errors, name)
         noting = type(name, (kind,), {"__init__": lambda self, *arguments, kind=kind: (
             refused.append(str(arguments[0])), kind.__init__(self, *arguments))[1]})
-        for module in (codec, parameters, tree, values):
+        for module in (codec, objects, parameters, tree, values):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, noting)
     value_fuzzer.read(data)
