@@ -1,6 +1,8 @@
 #include "python/native/python_functions.h"
 
+#include <map>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -11,6 +13,7 @@
 #include "absl/time/time.h"
 #include "nanobind/stl/map.h"
 #include "nanobind/stl/string.h"
+#include "nanobind/stl/vector.h"
 #include "python/native/bindings.h"
 #include "python/native/interpreter_lock.h"
 
@@ -142,6 +145,19 @@ std::function<void(const RestoreProgress&)> ProgressFunctionOf(nb::object functi
   };
 }
 
+ValuesLook ValuesLookOf(nb::object function) {
+  const auto shared = SharedOf(std::move(function));
+  if (shared == nullptr) return nullptr;
+  return [shared](const std::map<std::string, Received>& received, std::span<const EntrySpec> tensors) {
+    Ask<bool>(*shared, [&] {
+      nb::dict found;
+      for (const auto& [name, value] : received) found[name.c_str()] = TupleOf(value);
+      for (const EntrySpec& spec : tensors) found[spec.name.c_str()] = TupleOf(Received{.spec = spec, .bytes = {}});
+      return found;
+    });
+  };
+}
+
 AllGather AllGatherOf(nb::object function, int32_t world_size) {
   const auto shared = SharedOf(std::move(function));
   if (shared == nullptr) return nullptr;
@@ -155,6 +171,12 @@ AllGather AllGatherOf(nb::object function, int32_t world_size) {
       return absl::InternalError("all_gather raised " + TypeAndText(error));
     }
   };
+}
+
+nb::tuple TupleOf(const Received& received) {
+  return nb::make_tuple(std::string(EntryKindName(received.spec.kind)),
+                        std::string(GetDtypeInfo(received.spec.dtype).name), received.spec.held_shape(),
+                        nb::bytearray(received.bytes.data(), received.bytes.size()), !received.spec.whole());
 }
 
 nb::tuple TupleOf(const Divergence& divergence) {

@@ -7,6 +7,7 @@
 #include <functional>
 
 #include "nanobind/nanobind.h"
+#include "python/native/tree_state.h"
 #include "tidemark/checkpointer_options.h"
 #include "tidemark/health_monitor.h"
 #include "tidemark/ranks.h"
@@ -31,6 +32,10 @@ std::function<void(const Divergence&)> DivergenceFunctionOf(nanobind::object fun
 // function((step, bytes that have been read, bytes in all)) -> bool, which is ignored
 std::function<void(const RestoreProgress&)> ProgressFunctionOf(nanobind::object function);
 
+// function({name: (kind, dtype, shape, bytes, whether that is a part of the tensor)}) -> bool, which is ignored.
+// Tensors have no bytes.
+ValuesLook ValuesLookOf(nanobind::object function);
+
 // function(bytes) -> a sequence of `world_size` byte strings. Unlike those above it returns a status and throws
 // nothing: kInternal with the type and text of what the function raised, kInvalidArgument with what it returned
 // instead, kCancelled after the interpreter has ended.
@@ -38,6 +43,8 @@ AllGather AllGatherOf(nanobind::object function, int32_t world_size);
 
 // (step, reason, remediation)
 nanobind::tuple TupleOf(const Divergence& divergence);
+// (kind, dtype, shape of what there is, bytes, whether that is a part of the tensor)
+nanobind::tuple TupleOf(const Received& received);
 
 }  // namespace tidemark::python
 

@@ -154,9 +154,10 @@ absl::Status TreeState::SetEntries(std::shared_ptr<const std::vector<Array>> arr
 
 void TreeState::SetDestinations(std::shared_ptr<const std::vector<Array>> arrays, std::vector<std::string> values,
                                 std::vector<std::string> open, std::map<std::string, BoxBeneath> boxes, bool converts,
-                                std::shared_ptr<DeviceTensors> devices) {
+                                std::shared_ptr<DeviceTensors> devices, ValuesLook look) {
   AwaitStaging();
   devices_ = std::move(devices);
+  look_ = std::move(look);
   writes_.clear();
   converts_ = converts;
   entries_are_of_arrays_ = false;
@@ -248,6 +249,7 @@ absl::Status TreeState::PrepareRestore(std::span<const EntrySpec> saved) {
   receiving_ = {};
   received_ = {};
   differences_ = {};
+  values_to_come_ = 0;
   absl::StatusOr<std::vector<Entry>> destinations = EntriesOf(own_arrays());
   if (!destinations.ok()) return destinations.status();
   absl::flat_hash_map<std::string_view, const EntrySpec*> by_name;
@@ -289,12 +291,14 @@ absl::Status TreeState::PrepareRestore(std::span<const EntrySpec> saved) {
       differences_.retyped.push_back(name);
     } else {
       spec = *found->second;
+      ++values_to_come_;
     }
     destinations->push_back({.spec = std::move(spec)});
   }
   for (const EntrySpec& spec : saved) {
     if (known.contains(spec.name)) continue;
     if (IsOpen(spec.name)) {
+      if (spec.kind != EntryKind::kTensor) ++values_to_come_;
       destinations->push_back({.spec = WantedPart(spec)});
     } else {
       differences_.unexpected.push_back(spec.name);
@@ -316,6 +320,13 @@ absl::Status TreeState::Receive(size_t index, std::span<const std::byte> bytes) 
       received.spec.shape = {static_cast<int64_t>(bytes.size())};
     }
     received.bytes.assign(bytes.begin(), bytes.end());
+    if (received.spec.kind != EntryKind::kTensor && --values_to_come_ == 0 && look_ != nullptr) {
+      std::vector<EntrySpec> tensors;
+      for (const Entry& entry : entries().subspan(own_arrays().size())) {
+        if (entry.spec.kind == EntryKind::kTensor) tensors.push_back(entry.spec);
+      }
+      look_(receiving_.by_name, tensors);
+    }
     return absl::OkStatus();
   }
   const Array& array = own_arrays()[index];

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -40,6 +41,11 @@ struct Received {
   std::vector<std::byte> bytes;
 };
 
+// Looks at the values of a restore, by name, when the last one has come and no array was written, and at the tensors
+// that are yet to be received. Throws to end the restore.
+using ValuesLook =
+    std::function<void(const std::map<std::string, Received>& received, std::span<const EntrySpec> tensors)>;
+
 // The box that a rank holds of each tensor beneath a name, if the tensor has this shape: the state that an optimizer
 // keeps for a parameter which the ranks hold together.
 struct BoxBeneath {
@@ -57,7 +63,8 @@ struct Differences {
 };
 
 // Thread-compatible, except that CopyToHost may run on one other thread, while no other function but AwaitStaging does.
-// Calls Python only for arrays on devices. No function may be called with the interpreter's lock held.
+// Calls Python only for arrays on devices and to look at values. No function may be called with the interpreter's lock
+// held.
 class TreeState : public State {
  public:
   // For the next save: exactly these entries. Blocks until no overlapped save reads the earlier ones any more. The
@@ -69,10 +76,10 @@ class TreeState : public State {
   // For the next restore: it writes into `arrays`. For each of `values`, which are names, and for each entry whose name
   // begins with one of `open` and a dot, it keeps what the checkpoint has: of a tensor NAME.FIELD only the box that
   // `boxes` has for NAME, if it has one. So it does with `converts` for each of `arrays` that has another
-  // floating-point dtype in the checkpoint, and Python converts it. `devices`: as above.
+  // floating-point dtype in the checkpoint, and Python converts it. `devices`: as above. `look` may be null.
   void SetDestinations(std::shared_ptr<const std::vector<Array>> arrays, std::vector<std::string> values,
                        std::vector<std::string> open, std::map<std::string, BoxBeneath> boxes, bool converts,
-                       std::shared_ptr<DeviceTensors> devices);
+                       std::shared_ptr<DeviceTensors> devices, ValuesLook look);
 
   // False if all of the arrays lie elsewhere than all those of the last save or restore: they are of another state.
   bool MayBeIn(const std::vector<Array>& arrays) const;
@@ -116,6 +123,8 @@ class TreeState : public State {
   std::map<std::string, BoxBeneath> boxes_;
   bool converts_ = false;
   std::vector<bool> kept_;  // of a restore: by index into own_arrays(), those that Python converts
+  ValuesLook look_;
+  size_t values_to_come_ = 0;  // of a restore, before `look_`
   AllReceived receiving_;
   AllReceived received_;
   Differences differences_;

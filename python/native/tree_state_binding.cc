@@ -16,6 +16,7 @@
 #include "python/native/bindings.h"
 #include "python/native/device_tensors.h"
 #include "python/native/interpreter_lock.h"
+#include "python/native/python_functions.h"
 #include "python/native/status_error.h"
 #include "python/native/tree_state.h"
 
@@ -64,13 +65,6 @@ std::map<std::string, BoxBeneath> BoxesOf(BoxTuples tuples) {
   return boxes;
 }
 
-// (kind, dtype, shape of what there is, bytes, whether that is a part of the tensor)
-nb::tuple TupleOf(const Received& received) {
-  return nb::make_tuple(std::string(EntryKindName(received.spec.kind)),
-                        std::string(GetDtypeInfo(received.spec.dtype).name), received.spec.held_shape(),
-                        nb::bytearray(received.bytes.data(), received.bytes.size()), !received.spec.whole());
-}
-
 // Null for None.
 std::shared_ptr<DeviceTensors> DevicesOf(nb::object object) {
   return object.is_none() ? nullptr : std::make_shared<DeviceTensors>(std::move(object));
@@ -115,15 +109,17 @@ void BindTreeState(nb::module_& module) {
       .def(
           "set_destinations",
           [](TreeState& state, ArrayList& arrays, std::vector<std::string> values, std::vector<std::string> open,
-             bool converts, nb::object devices, BoxTuples boxes) {
+             bool converts, nb::object devices, BoxTuples boxes, nb::object look) {
             std::shared_ptr<const std::vector<Array>> native_arrays = arrays.Share();
             std::shared_ptr<DeviceTensors> native_devices = DevicesOf(std::move(devices));
+            ValuesLook native_look = ValuesLookOf(std::move(look));
             const Unlocked unlocked;
             state.SetDestinations(std::move(native_arrays), std::move(values), std::move(open),
-                                  BoxesOf(std::move(boxes)), converts, std::move(native_devices));
+                                  BoxesOf(std::move(boxes)), converts, std::move(native_devices),
+                                  std::move(native_look));
           },
           "arrays"_a, "values"_a, "open"_a, "converts"_a = false, "devices"_a.none() = nb::none(),
-          "boxes"_a = BoxTuples())
+          "boxes"_a = BoxTuples(), "look"_a.none() = nb::none())
       .def("may_be_in", [](const TreeState& state, ArrayList& arrays) { return state.MayBeIn(*arrays.Share()); })
       .def("await_staging",
            [](const TreeState& state) {

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from ._arguments import function_of, function_or_none, integer, number, path, wrong
-from ._checkpointer.checkpointer import Checkpointer, check_options, check_options_of_ranks
+from ._checkpointer.checkpointer import Checkpointer
 from ._checkpointer.closing import close_after, close_or_give_up
 from ._checkpointer.evaluator import EvaluatorFunction
+from ._checkpointer.given_options import check_options, check_options_of_ranks
 from ._checkpointer.health import Divergence, HealthMonitor
 from ._checkpointer.observer import logger
 from ._checkpointer.progress import Progress, progress_function

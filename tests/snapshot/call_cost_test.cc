@@ -411,6 +411,7 @@ std::vector<Call> ReaderCalls() {
          const StepReader::Window window{.entry = 0, .offset = 0, .destination = bytes};
          EXPECT_THAT((*step)->Read({&window, 1}), IsOk());
        }},
+      {"OpenSelected", [](CountedRun& run) { EXPECT_THAT(run.reader->OpenSelected(run.latest), IsOk()); }},
       {"ReadEntry", [](CountedRun& run) { EXPECT_THAT(run.reader->ReadEntry(run.latest, "model.weight"), IsOk()); }},
       {"ReadEntry of a part",
        [](CountedRun& run) { EXPECT_THAT(run.reader->ReadEntry(run.latest, "model.weight", 8, 8), IsOk()); }},

@@ -8,7 +8,6 @@ import os
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Union
 
 from .. import _native
@@ -19,10 +18,10 @@ from .._state import arrays, codec, pickled
 from .._state.devices import Streams
 from .._state.objects import object_state
 from .._state.tree import Tree, naming
-from ..errors import FailedPreconditionError, InvalidArgumentError, UnimplementedError
+from ..errors import Error, FailedPreconditionError, InvalidArgumentError, UnimplementedError
 from .observer import logger
-from .mismatches import StoredEntries, mismatch, refuse
-from .options import left_out_by
+from .mismatches import Look, mismatch
+from .options import left_out_by, raise_interruption
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,25 +126,20 @@ class Snapshot(Mapping[str, Any]):
                    "allow_missing": flag(allow_missing, "allow_missing"), "allow_unexpected": True}
         tree = Tree(state, writable=True, device=device, renames=options["renames"])
         tree.refuse_frozen(only)
+        look = Look(tree, options["only"]) if tree.can_misfit() else None
         destination = _native.TreeState()
         destination.set_destinations(tree.arrays, [*tree.values, *tree.objects], list(tree.objects), convert_dtypes,
-                                     tree.on_devices(None))
-        misfits = tree.misfits(self._stored(options["renames"]), options["only"]) if tree.can_misfit() else []
-        if misfits:
-            raise refuse(misfits, tree, destination, options, partial(native.restore, destination))
+                                     tree.on_devices(None), look=look and look.function)
         try:
             native.restore(destination, options)
-        except InvalidArgumentError as error:
-            raise mismatch(error, tree, destination, options) from None
+        except Error as error:
+            raise_interruption(look and look.function)
+            if look is not None and look.misfits:
+                raise look.error() from None
+            if isinstance(error, InvalidArgumentError):
+                raise mismatch(error, tree, destination, options) from None
+            raise
         tree.assign(destination.take_received(), destination.take_converted(), left_out_by(destination, only))
-
-    def _stored(self, renames: Sequence[tuple[str, str]]) -> StoredEntries:
-        def array(i: int, framework: str, dtype: str, shape: list[int]) -> Any:
-            made = arrays.new_array(framework, dtype, shape)
-            arrays.copy_into(made, self._native.memory(i))
-            return made
-
-        return StoredEntries(self._native.entries(), renames, self._native.memory, array)
 
     def export_safetensors(self, path: str | os.PathLike[str], *, entries: Sequence[str] = (),
                            renames: Sequence[tuple[str, str]] = (), dtype: str = "", replace: bool = False) -> None:

@@ -15,7 +15,7 @@ from .._state.tree import Tree
 from ..errors import Error, InvalidArgumentError, MismatchError
 from .evaluator import is_in
 from .futures import in_slices
-from .mismatches import Look, mismatch, refuse
+from .mismatches import Look, mismatch
 from .observer import logger
 from .options import left_out_by, raise_interruption, restore_options
 from .progress import Progress, progress_function
@@ -149,24 +149,27 @@ class Restores(RankCalls):
         destination = self._state if self._state.may_be_in(tree.arrays) else _native.TreeState()
         # Entries of the package itself may be there, whatever the state is.
         on_devices = tree.on_devices(None)
+        # Of a job of several ranks, one alone would refuse the step.
+        look = Look(tree, options["only"]) if self._of_ranks is None and tree.can_misfit() else None
         destination.set_destinations(tree.arrays, [*tree.values, *tree.objects], [*tree.objects, "$tidemark"],
-                                     convert_dtypes, on_devices, tree.boxes_of_optimizers())
+                                     convert_dtypes, on_devices, tree.boxes_of_optimizers(), look and look.function)
         if self._of_ranks is not None:
             options["allow_unexpected"] = True  # other ranks have those
-        look = Look(self.path, tree, options) if self._of_ranks is None and tree.can_misfit() else None
-        given = options if look is None else {**options, "accept": look.function()}
         try:
-            result = restore(destination, given)
+            result = restore(destination, options)
         except Error as error:
-            raise_interruption(given["accept"])
+            raise_interruption(look and look.function)
+            raise_interruption(options["accept"])
             raise_interruption(options["progress"])
             self._raise_interruptions()
             if look is not None and look.misfits:
-                raise refuse(look.misfits, tree, destination, options, partial(restore, destination)) from None
+                raise look.error() from None
             if isinstance(error, InvalidArgumentError):
                 raise mismatch(error, tree, destination, options) from None
             raise
         finally:
+            if look is not None:
+                look.function.forget()
             options["progress"].end()
             if on_devices is not None:
                 on_devices.release()

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from ..errors import DataLossError, Error, InvalidArgumentError
-from . import codec, optimizers
+from . import arrays, codec, optimizers
 from .parameters import ParameterNames, is_optimizer, refuse_other_groups
 from .rng import has_trial, is_torch_generator, left_out_by, try_state
 
 # By the names of entries: kind, dtype, shape, bytes, and whether they are a part of a tensor.
 Received = Mapping[str, tuple[str, str, list[int], bytearray, bool]]
-
-
-class Stored(Protocol):
-    """The entries of a step or snapshot, by the names that they have in the state."""
-
-    def values_of(self, path: str) -> Received:
-        """Those that are no tensors, of an object at that path, without what an optimizer has for each parameter."""
-
-    def array(self, name: str, framework: str) -> Any:
-        """A tensor as an array of NumPy ("np") or PyTorch ("pt")."""
 
 
 def entry_of(path: str, name: str, by_name: bool) -> str:
@@ -79,30 +70,37 @@ def state_for(value: Any, path: str, received: Received, array: Callable[[str, s
     return parameters.by_index(value, state, path)
 
 
-def misfit(value: Any, path: str, stored: Stored, parameters: ParameterNames) -> list[str]:
-    """Why the optimizer or generator would refuse what is stored, as one text; []: nothing tells. Of other objects nothing
-    does. What cannot be read is for the restore to find."""
-    of_optimizer = is_optimizer(value)
-    try:
-        if is_torch_generator(value):
-            received = stored.values_of(path)
-            if path in received:
-                kind, content = received[path][0], bytes(received[path][3])
-                if is_object(kind, content):
-                    return [f"'{path}' is a generator of PyTorch here, and another object in the checkpoint"]
-                try_state(value, codec.from_entry(kind, content, lambda name: None), path)
-        elif of_optimizer or has_trial(value):
-            received = stored.values_of(path)
-            if received:
-                def array(name: str, framework: str) -> Any:
-                    # The tensors of an optimizer say nothing here.
-                    return None if of_optimizer or left_out_by(value, framework) else stored.array(name, framework)
+def misfit(value: Any, path: str, received: Received, parameters: ParameterNames) -> list[str]:
+    """Why the optimizer or generator would refuse what is stored, as one text; []: the values alone do not tell. Of other
+    objects they never do. What cannot be read is for the restore to find."""
+    groups = f"{path}.param_groups."
+    own = {name: found for name, found in received.items()
+           if found[0] != "tensor" and (name in (path, f"{path}.type") or name.startswith(groups))}
 
-                state = state_for(value, path, received, array, parameters)
-                if of_optimizer:
-                    refuse_other_groups(value, state, path)
-                else:
-                    try_state(value, state, path)
+    def stand_in(name: str, framework: str) -> Any:
+        """In place of an array, which has not been read: one that a generator of the same kind takes."""
+        if is_optimizer(value) or left_out_by(value, framework):
+            return None  # the arrays of an optimizer say nothing here
+        _, dtype, shape, _, _ = received[name]
+        valid = sys.modules["torch"].Generator().get_state() if framework == "pt" else None
+        if valid is not None and list(valid.shape) == list(shape):
+            return valid
+        made = arrays.new_array(framework, dtype, shape)
+        made[...] = 0
+        return made
+
+    try:
+        if is_torch_generator(value) and path in own:
+            kind, content = own[path][0], bytes(own[path][3])
+            if is_object(kind, content):
+                return [f"'{path}' is a generator of PyTorch here, and another object in the checkpoint"]
+            try_state(value, codec.from_entry(kind, content, lambda name: None), path)
+        elif own and (is_optimizer(value) or has_trial(value)):
+            state = state_for(value, path, own, stand_in, parameters)
+            if is_optimizer(value):
+                refuse_other_groups(value, state, path)
+            else:
+                try_state(value, state, path)
     except InvalidArgumentError as error:
         return [str(error)]
     except Exception:

@@ -33,7 +33,7 @@ from .containers import (SCALARS, Frozen, fill, has_state, holds_places, is_deri
 from .modules import ExtraState, is_extra, names_of, older_name
 from .names import shared_name
 from .new_arrays import NewArrays
-from .objects import Received, Stored, entry_of, is_object, misfit, state_for
+from .objects import Received, entry_of, is_object, misfit, state_for
 from .parameters import ParameterNames, is_optimizer
 from .pattern import matches
 from .pickled import Pickled
@@ -441,13 +441,13 @@ class Tree:
         """Whether `misfits` may find anything."""
         return bool(self._torch_generators) or any(is_optimizer(value) or has_trial(value) for value in self.objects.values())
 
-    def misfits(self, stored: Stored, only: Sequence[str]) -> list[str]:
-        """Why optimizers and generators would refuse what the checkpoint has, as far as that can be told before a restore of what
-        matches `only` writes anything. One text for each."""
+    def misfits(self, received: Received, only: Sequence[str]) -> list[str]:
+        """Why optimizers and generators would refuse what the checkpoint has, as far as the values tell that a restore of what
+        matches `only` has received. One text for each."""
         found = []
         for path, value in [*self.objects.items(), *self._torch_generators.items()]:
             if not only or matches(path, only) or matches(f"{path}.type", only):
-                found += misfit(value, path, stored, self._parameters)
+                found += misfit(value, path, received, self._parameters)
         return found
 
     def _mark_written(self) -> None:

@@ -10,8 +10,9 @@ import keras
 from keras.src.callbacks.monitor_callback import MonitorCallback
 
 from .._arguments import flag, integer, path, size, text
-from .._checkpointer.checkpointer import Checkpointer, check_options, refused_by
+from .._checkpointer.checkpointer import Checkpointer
 from .._checkpointer.closing import close_earlier_training
+from .._checkpointer.given_options import check_options, refused_by
 from .._checkpointer.options import KeepBest, Retention
 from .._checkpointer.progress import Progress, progress_function
 from .._preemption.guard import PreemptionGuard, PreemptionReport

@@ -14,7 +14,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.strategies import Strategy
 
 from .._arguments import flag, integer, path, text_or_none
-from .._checkpointer.checkpointer import check_options, refused_by
+from .._checkpointer.given_options import check_options, refused_by
 from .._checkpointer.options import KeepBest, Retention
 from .._checkpointer.progress import Progress, progress_function
 from .._checkpointer.ranks import Ranks, ranks_of_job

@@ -13,8 +13,9 @@ from typing import Any
 from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
 
 from .._arguments import path as path_of
-from .._checkpointer.checkpointer import Checkpointer, check_options, refused_by
+from .._checkpointer.checkpointer import Checkpointer
 from .._checkpointer.closing import close_owned
+from .._checkpointer.given_options import check_options, refused_by
 from .._checkpointer.observer import logger
 from .._checkpointer.progress import Progress, progress_function
 from .._checkpointer.waits import wait_for_saves

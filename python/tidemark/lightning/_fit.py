@@ -9,8 +9,9 @@ from typing import Any
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-from .._checkpointer.checkpointer import Checkpointer, check_options_of_ranks
+from .._checkpointer.checkpointer import Checkpointer
 from .._checkpointer.closing import close_earlier_training, close_owned, close_owned_after
+from .._checkpointer.given_options import check_options_of_ranks
 from .._checkpointer.observer import logger
 from .._checkpointer.ranks import Ranks, together
 from .._evaluation import Evaluation, ModuleEvaluator

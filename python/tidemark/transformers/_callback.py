@@ -11,9 +11,10 @@ from typing import Any
 import transformers
 
 from .._arguments import path, size
-from .._checkpointer.checkpointer import Checkpointer, check_options, check_options_of_ranks, refused_by
+from .._checkpointer.checkpointer import Checkpointer
 from .._checkpointer.closing import close_earlier_training, close_owned, opened_by_training
 from .._checkpointer.futures import SaveHandle
+from .._checkpointer.given_options import check_options, check_options_of_ranks, refused_by
 from .._checkpointer.observer import logger
 from .._checkpointer.ranks import Ranks, together
 from .._evaluation import Evaluation, ModuleEvaluator, evaluation_or_none

@@ -9,8 +9,9 @@ from typing import Any
 import transformers
 
 from .._arguments import path
-from .._checkpointer.checkpointer import Checkpointer, check_options, check_options_of_ranks, refused_by
+from .._checkpointer.checkpointer import Checkpointer
 from .._checkpointer.closing import close_earlier_training, close_owned, closed_at_end
+from .._checkpointer.given_options import check_options, check_options_of_ranks, refused_by
 from .._checkpointer.options import KeepBest, Retention
 from .._checkpointer.progress import Progress, progress_function
 from .._checkpointer.ranks import Ranks, together

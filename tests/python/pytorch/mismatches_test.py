@@ -105,16 +105,18 @@ def test_an_optimizer_by_indices_with_other_groups_is_found_before_anything_is_w
     assert state["weight"].tolist() == [0, 0]
 
 
-def test_all_that_does_not_fit_is_in_one_error(checkpointer):
+def test_all_names_that_do_not_fit_are_in_one_error_and_then_all_objects(checkpointer):
     model, optimizer = trained()
     checkpointer.save(1, {"model": model, "optimizer": optimizer, "rng": random.Random(), "gone": 1})
     other = torch.nn.Linear(2, 2)
-    with pytest.raises(tidemark.MismatchError) as caught:
-        checkpointer.resume({"model": other, "optimizer": torch.optim.SGD(other.parameters(), lr=0.1),
-                             "rng": numpy.random.default_rng(), "new": 1})
-    for part in ("4 differences:", "\n  'optimizer' is a SGD here", "\n  'rng' has a state in the checkpoint", "'gone'", "'new'"):
-        assert part in str(caught.value), part
+    before = other.weight.clone()
+    state = {"model": other, "optimizer": torch.optim.SGD(other.parameters(), lr=0.1), "rng": numpy.random.default_rng()}
+    with pytest.raises(tidemark.MismatchError, match="2 differences:(.|\n)*'new'(.|\n)*'gone'") as caught:
+        checkpointer.resume({**state, "new": 1})
     assert (caught.value.missing, caught.value.unexpected) == (["new"], ["gone"])
+    with pytest.raises(tidemark.MismatchError, match="2 differences:\n  'optimizer' is a SGD here.*\n  'rng' has a state in the"):
+        checkpointer.resume(state, allow_unexpected=True)
+    assert torch.equal(other.weight, before)
 
 
 GENERATORS = {"python": random.Random, "numpy": lambda: numpy.random.default_rng(1),
@@ -131,7 +133,7 @@ def test_a_generator_of_another_kind_is_found_before_anything_is_written(checkpo
         checkpointer.resume(state)
         assert state["w"].tolist() == [1, 1]
         return
-    with pytest.raises(tidemark.MismatchError, match="'rng' "):
+    with pytest.raises(tidemark.MismatchError, match="'rng['.]"):
         checkpointer.resume(state)
     assert state["w"].tolist() == [0, 0]
 
