@@ -30,13 +30,12 @@ _RULES: list[tuple[str, Union[str, Callable[[re.Match[str]], str]]]] = [
     (r"\bthrew\b", "raised"),
     (r"\b1 differences:", "1 difference:"),
 ]
-_COMPILED = [(re.compile(pattern), new) for pattern, new in _RULES]
 
 
 def in_python(message: str) -> str:
     """The message with the names that options, values and methods have in Python."""
-    for pattern, new in _COMPILED:
-        message = pattern.sub(new, message)
+    for pattern, new in _RULES:  # compiled when the first message comes
+        message = re.sub(pattern, new, message)
     return message
 
 

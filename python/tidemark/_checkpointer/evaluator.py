@@ -129,11 +129,11 @@ class Snapshot(Mapping[str, Any]):
         look = Look(tree, options["only"]) if tree.can_misfit() else None
         destination = _native.TreeState()
         destination.set_destinations(tree.arrays, [*tree.values, *tree.objects], list(tree.objects), convert_dtypes,
-                                     tree.on_devices(None), look=look and look.function)
+                                     tree.on_devices(None), look=look.function if look else None)
         try:
             native.restore(destination, options)
         except Error as error:
-            raise_interruption(look and look.function)
+            raise_interruption(look.function if look else None)
             if look is not None and look.misfits:
                 raise look.error() from None
             if isinstance(error, InvalidArgumentError):

@@ -191,9 +191,9 @@ class Notifier:
             self._native.wake()
         return future
 
-    def stop(self, timeout: float) -> None:
-        """Cancels the futures that have no result. Waits at most `timeout` seconds for the observer and for callbacks. If one has
-        not returned then, a warning says so, and it goes on until the process ends."""
+    def stop(self, timeout: float | None) -> None:
+        """Cancels the futures that have no result. Waits at most `timeout` seconds (None: no limit) for the observer and for
+        callbacks. If one has not returned then, a warning says so, and it goes on until the process ends."""
         self._stopping = True
         self._native.wake()
         if self._thread.is_alive() and self._thread is not threading.current_thread():

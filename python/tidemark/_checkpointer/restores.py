@@ -152,13 +152,13 @@ class Restores(RankCalls):
         # Of a job of several ranks, one alone would refuse the step.
         look = Look(tree, options["only"]) if self._of_ranks is None and tree.can_misfit() else None
         destination.set_destinations(tree.arrays, [*tree.values, *tree.objects], [*tree.objects, "$tidemark"],
-                                     convert_dtypes, on_devices, tree.boxes_of_optimizers(), look and look.function)
+                                     convert_dtypes, on_devices, tree.boxes_of_optimizers(), look.function if look else None)
         if self._of_ranks is not None:
             options["allow_unexpected"] = True  # other ranks have those
         try:
             result = restore(destination, options)
         except Error as error:
-            raise_interruption(look and look.function)
+            raise_interruption(look.function if look else None)
             raise_interruption(options["accept"])
             raise_interruption(options["progress"])
             self._raise_interruptions()

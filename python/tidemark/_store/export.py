@@ -110,7 +110,7 @@ class BestFile:
         if self._closed or self._pid != os.getpid():
             return
         self._native.release()
-        self._notifier.stop()
+        self._notifier.stop(None)
         _open.discard(self)
         self._closed = True  # the last: a close that is interrupted before can be repeated
 

@@ -65,7 +65,7 @@ class Unprintable(Exception):
 def test_a_warning_has_the_type_and_the_whole_text(tmp_path, caplog, error, text):
     with tidemark.Checkpointer(tmp_path / "store", save_when=raising(error)) as checkpointer:
         assert checkpointer.should_save(1)
-    assert f"step 1 is to be saved, though that is not known: INTERNAL: save_when raised: {text}\n" in caplog.text
+    assert f"step 1 is to be saved, though that is not known: save_when raised: {text}\n" in caplog.text
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt("now"), SystemExit(3)])
