@@ -7,7 +7,9 @@ import tidemark
 import tidemark.keras
 from interruption import interrupted_at_drawn_moments
 
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
+pytestmark = [pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+              # An interrupt may come when the checkpointer is open and nobody has it yet: it closes then, and warns.
+              pytest.mark.filterwarnings("ignore:a tidemark.Checkpointer was not closed:ResourceWarning")]
 
 
 def test_a_fit_that_is_interrupted_goes_on(tmp_path):
