@@ -48,7 +48,7 @@ class Ours:
             if isinstance(path, (str, os.PathLike)) and os.path.isfile(path):
                 with open(path, "rb") as opened:
                     if opened.read(12) == b'{"tidemark":':
-                        return TidemarkCheckpointIO("").load_checkpoint(path)
+                        return TidemarkCheckpointIO(os.path.dirname(path)).load_checkpoint(path)
             return load(file, *arguments, **options)
 
         torch.load = load_followed
