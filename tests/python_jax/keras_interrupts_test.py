@@ -8,7 +8,7 @@ import tidemark.keras
 from interruption import interrupted_at_drawn_moments
 
 pytestmark = [pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
-              # An interrupt may come when the checkpointer is open and nobody has it yet: it closes then, and warns.
+              # If the interrupt comes before the callback has stored its new checkpointer, that closes with this warning.
               pytest.mark.filterwarnings("ignore:a tidemark.Checkpointer was not closed:ResourceWarning")]
 
 

@@ -29,7 +29,6 @@ T = TypeVar("T")
 class Restores(RankCalls):
     """The methods of Checkpointer that restore."""
 
-    path: str
     _averages: set[str]  # names of those that were added
     _averages_passed: set[str]  # of those that the last restored step has and that had not been added
     _evaluations: object  # tells the calls of its evaluators from those of others
