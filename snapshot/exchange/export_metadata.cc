@@ -18,7 +18,7 @@
 namespace tidemark {
 namespace {
 
-nlohmann::json NumberText(double value) {
+nlohmann::json NumberOrText(double value) {
   if (std::isfinite(value)) return value;
   if (std::isnan(value)) return "NaN";
   return value > 0 ? "Infinity" : "-Infinity";
@@ -29,7 +29,7 @@ nlohmann::json NumberText(double value) {
 std::string MetricsJson(const Metrics& metrics) {
   // Not an ordered_json, which looks for each of many names among all of them.
   nlohmann::json json = nlohmann::json::object();
-  for (const auto& [name, value] : metrics) json[name] = NumberText(value);
+  for (const auto& [name, value] : metrics) json[name] = NumberOrText(value);
   return json.dump(-1, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace);
 }
 

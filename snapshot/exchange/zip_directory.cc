@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "fmt/format.h"
+#include "snapshot/exchange/zip_numbers.h"
 #include "storage/io/printable_text.h"
 
 // Names and numbers are those of PKWARE's APPNOTE.TXT, version 6.3.10.
@@ -27,10 +28,6 @@ constexpr uint32_t kDirectorySignature = 0x02014b50;
 constexpr uint32_t kLocalSignature = 0x04034b50;
 constexpr uint16_t kEncrypted = 1 << 0;
 constexpr uint16_t kSizesFollow = 1 << 3;  // the local header has none, which is as torch.save writes it
-constexpr uint16_t kStored = 0;
-constexpr uint16_t kZip64Field = 1;
-constexpr uint64_t kMax32 = 0xffffffff;  // stands for "see the 64-bit field"
-constexpr uint64_t kMax16 = 0xffff;
 constexpr uint64_t kExtraFieldHeader = 4;
 
 absl::Status Damaged(std::string_view what) { return absl::DataLossError(fmt::format("zip archive: {}", what)); }
@@ -79,7 +76,7 @@ struct Directory {
 };
 
 // What the directory says of a record, and then its local header.
-struct Listed {
+struct ListedRecord {
   ZipRecord record;
   uint16_t flags = 0;
   uint16_t method = 0;
@@ -94,10 +91,10 @@ class Reader {
   absl::StatusOr<std::vector<ZipRecord>> Read() {
     const absl::StatusOr<Directory> directory = FindDirectory();
     if (!directory.ok()) return directory.status();
-    absl::StatusOr<std::vector<Listed>> listed = ReadDirectory(*directory);
+    absl::StatusOr<std::vector<ListedRecord>> listed = ReadDirectory(*directory);
     if (!listed.ok()) return listed.status();
     std::sort(listed->begin(), listed->end(),
-              [](const Listed& a, const Listed& b) { return a.header_offset < b.header_offset; });
+              [](const ListedRecord& a, const ListedRecord& b) { return a.header_offset < b.header_offset; });
     std::vector<ZipRecord> records;
     records.reserve(listed->size());
     for (size_t i = 0; i < listed->size(); ++i) {
@@ -148,7 +145,7 @@ class Reader {
     if (disk != 0 || first_disk != 0 || records_here != directory.records) {
       return absl::UnimplementedError("zip archive: it has several parts, which are not read");
     }
-    if (directory.records == kMax16 || directory.bytes == kMax32 || directory.offset == kMax32) {
+    if (directory.records == kZipMax16 || directory.bytes == kZipMax32 || directory.offset == kZipMax32) {
       absl::StatusOr<Directory> large = ReadEnd64(offset);
       if (!large.ok()) return large;
       directory = *large;
@@ -200,7 +197,7 @@ class Reader {
     return directory;
   }
 
-  absl::StatusOr<std::vector<Listed>> ReadDirectory(const Directory& directory) {
+  absl::StatusOr<std::vector<ListedRecord>> ReadDirectory(const Directory& directory) {
     if (directory.records > directory.bytes / kDirectoryRecordBytes) {
       return Damaged(
           fmt::format("{} records do not fit in the {} bytes of the directory", directory.records, directory.bytes));
@@ -208,7 +205,7 @@ class Reader {
     const absl::StatusOr<std::string> bytes = Bytes(directory.offset, directory.bytes);
     if (!bytes.ok()) return bytes.status();
     Fields fields(*bytes);
-    std::vector<Listed> listed(directory.records);
+    std::vector<ListedRecord> listed(directory.records);
     for (size_t i = 0; i < listed.size(); ++i) {
       if (absl::Status status = ReadListed(i, &fields, &listed[i]); !status.ok()) return status;
     }
@@ -216,7 +213,7 @@ class Reader {
     return listed;
   }
 
-  static absl::Status ReadListed(size_t number, Fields* fields, Listed* listed) {
+  static absl::Status ReadListed(size_t number, Fields* fields, ListedRecord* listed) {
     if (fields->Take<uint32_t>() != kDirectorySignature) {
       return Damaged(fmt::format("no record {} in the directory", number));
     }
@@ -243,7 +240,7 @@ class Reader {
     if ((listed->flags & kEncrypted) != 0) {
       return absl::UnimplementedError(fmt::format("zip archive: {} is encrypted, which is not read", shown));
     }
-    if (listed->method != kStored) {
+    if (listed->method != kZipStored) {
       return absl::UnimplementedError(fmt::format(
           "zip archive: {} is compressed, which torch.save does not do; load the file in Python and save it again",
           shown));
@@ -255,7 +252,7 @@ class Reader {
   }
 
   // "Extended information": those of the values that did not fit, in this order.
-  static absl::Status ReadZip64(std::string_view extra, Listed* listed) {
+  static absl::Status ReadZip64(std::string_view extra, ListedRecord* listed) {
     Fields fields(extra);
     while (extra.size() >= kExtraFieldHeader) {
       fields = Fields(extra);
@@ -266,19 +263,19 @@ class Reader {
       extra.remove_prefix(kExtraFieldHeader + length);
       if (kind != kZip64Field) continue;
       for (uint64_t* value : {&listed->record.bytes, &listed->stored_bytes, &listed->header_offset}) {
-        if (*value == kMax32) *value = values.Take<uint64_t>();
+        if (*value == kZipMax32) *value = values.Take<uint64_t>();
       }
       if (values.ok()) return absl::OkStatus();
       break;
     }
-    const bool is_large = listed->record.bytes == kMax32 || listed->stored_bytes == kMax32 ||
-                          listed->header_offset == kMax32 || !fields.ok();
+    const bool is_large = listed->record.bytes == kZipMax32 || listed->stored_bytes == kZipMax32 ||
+                          listed->header_offset == kZipMax32 || !fields.ok();
     return is_large ? Damaged(fmt::format("{} has no valid Zip64 field", Shown(listed->record.name)))
                     : absl::OkStatus();
   }
 
   // `end`: where the next record or the directory begins.
-  absl::Status ReadLocalHeader(Listed* listed, uint64_t end) {
+  absl::Status ReadLocalHeader(ListedRecord* listed, uint64_t end) {
     const ZipRecord& record = listed->record;
     const std::string shown = Shown(record.name);
     const uint64_t offset = listed->header_offset;

@@ -4,18 +4,16 @@
 #include <concepts>
 #include <utility>
 
+#include "snapshot/exchange/zip_numbers.h"
+
 // Names and numbers are those of PKWARE's APPNOTE.TXT, version 6.3.10.
 
 namespace tidemark {
 namespace {
 
-constexpr uint64_t kMax32 = 0xffffffff;  // stands for "see the 64-bit field"
-constexpr uint64_t kMax16 = 0xffff;
 constexpr uint16_t kVersionZip64 = 45;
 constexpr uint16_t kNamesAreUtf8 = 1 << 11;
-constexpr uint16_t kStored = 0;
 constexpr uint16_t kNewYear1980 = 0x21;  // the first day there is, so that the same contents give the same archive
-constexpr uint16_t kZip64Field = 1;
 
 class Record {
  public:
@@ -34,20 +32,20 @@ class Record {
   std::string bytes_;
 };
 
-uint32_t Narrow32(uint64_t value) { return static_cast<uint32_t>(std::min(value, kMax32)); }
-uint16_t Narrow16(uint64_t value) { return static_cast<uint16_t>(std::min(value, kMax16)); }
+uint32_t Narrow32(uint64_t value) { return static_cast<uint32_t>(std::min(value, kZipMax32)); }
+uint16_t Narrow16(uint64_t value) { return static_cast<uint16_t>(std::min(value, kZipMax16)); }
 
 // Version to extract, flags, method, time, date, CRC and both sizes, as header and directory have them.
 void PutCommon(const ZipMember& member, Record* record) {
-  record->Put(kVersionZip64).Put(kNamesAreUtf8).Put(kStored).Put(uint16_t{0}).Put(kNewYear1980).Put(member.crc);
+  record->Put(kVersionZip64).Put(kNamesAreUtf8).Put(kZipStored).Put(uint16_t{0}).Put(kNewYear1980).Put(member.crc);
   record->Put(Narrow32(member.bytes)).Put(Narrow32(member.bytes)).Put(Narrow16(member.name.size()));
 }
 
 // "Extended information": those of the values that did not fit, in this order.
 std::string Zip64Field(const ZipMember& member, bool with_offset) {
   Record values;
-  if (member.bytes >= kMax32) values.Put(member.bytes).Put(member.bytes);
-  if (with_offset && member.offset >= kMax32) values.Put(member.offset);
+  if (member.bytes >= kZipMax32) values.Put(member.bytes).Put(member.bytes);
+  if (with_offset && member.offset >= kZipMax32) values.Put(member.offset);
   const std::string text = values.Take();
   if (text.empty()) return text;
   return Record().Put(kZip64Field).Put(Narrow16(text.size())).Put(text).Take();
@@ -78,7 +76,7 @@ std::string EncodeZipDirectory(std::span<const ZipMember> members, uint64_t offs
   const uint64_t bytes = text.size();
   const uint64_t count = members.size();
   Record end;
-  if (count >= kMax16 || bytes >= kMax32 || offset >= kMax32) {
+  if (count >= kZipMax16 || bytes >= kZipMax32 || offset >= kZipMax32) {
     constexpr uint64_t kRestOfRecord = 44;
     end.Put(uint32_t{0x06064b50}).Put(kRestOfRecord).Put(kVersionZip64).Put(kVersionZip64);
     end.Put(uint32_t{0}).Put(uint32_t{0}).Put(count).Put(count).Put(bytes).Put(offset);

@@ -12,7 +12,7 @@
 namespace tidemark::storage {
 namespace {
 
-constexpr FrameKind kFrame = {.magic = "TMKENTRY", .name = "an entry"};
+constexpr FrameKind kEntryFrame = {.magic = "TMKENTRY", .name = "an entry"};
 constexpr uint8_t kBeginsEpoch = 1;  // the only flag
 
 constexpr size_t kFactBytesMin = sizeof(uint32_t);
@@ -58,7 +58,7 @@ JournalEntry Get(ByteReader& reader) {
 
 std::string EncodeFile(const EntryFile& file) {
   ByteWriter writer;
-  BeginFrame(writer, kFrame);
+  BeginFrame(writer, kEntryFrame);
   Put(writer, file.entry);
   for (const JournalEntry& entry : file.carried) Put(writer, entry);
   EndFrame(writer);
@@ -118,7 +118,7 @@ absl::StatusOr<EntryFile> DecodeEntryFile(EntryNumber number, std::string_view b
   if (bytes.size() > kEntryFileBytesMax) {
     return absl::DataLossError(fmt::format("{}: has {} bytes, more than {}", what, bytes.size(), kEntryFileBytesMax));
   }
-  const auto checked = CheckFrame(what, kFrame, bytes);
+  const auto checked = CheckFrame(what, kEntryFrame, bytes);
   if (!checked.ok()) return checked.status();
   ByteReader reader(AsBytes(*checked), what);
   SkipFrame(reader);

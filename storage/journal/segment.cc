@@ -11,7 +11,7 @@
 namespace tidemark::storage {
 namespace {
 
-constexpr FrameKind kFrame = {.magic = kSegmentMagic, .name = "a segment"};
+constexpr FrameKind kSegmentFrame = {.magic = kSegmentMagic, .name = "a segment"};
 constexpr size_t kCountsBytes = sizeof(uint64_t) + sizeof(uint32_t);
 
 }  // namespace
@@ -21,7 +21,7 @@ bool IsSegment(std::string_view bytes) { return bytes.starts_with(kSegmentMagic)
 absl::StatusOr<std::string> EncodeSegment(const std::vector<DigestedEntry>& entries) {
   if (entries.empty()) return absl::InvalidArgumentError("a journal's segment without entries");
   ByteWriter writer;
-  BeginFrame(writer, kFrame);
+  BeginFrame(writer, kSegmentFrame);
   writer.Put<uint64_t>(entries.front().entry.number);
   writer.Put<uint32_t>(static_cast<uint32_t>(entries.size()));
   size_t bytes = kFrameBytes + kCountsBytes;
@@ -46,7 +46,7 @@ absl::StatusOr<std::string> EncodeSegment(const std::vector<DigestedEntry>& entr
 }
 
 absl::StatusOr<std::vector<DigestedEntry>> DecodeSegment(std::string_view what, std::string_view bytes) {
-  const auto checked = CheckFrame(what, kFrame, bytes);
+  const auto checked = CheckFrame(what, kSegmentFrame, bytes);
   if (!checked.ok()) return checked.status();
   ByteReader reader(AsBytes(*checked), what);
   SkipFrame(reader);
