@@ -196,6 +196,13 @@ absl::Status AsyncCheckpointer::Prepare(State& state) {
   });
 }
 
+absl::Status AsyncCheckpointer::PrepareInBackground(State& state) {
+  return Guarded("PrepareInBackground", [&]() -> absl::Status {
+    if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;
+    return impl_->PrepareInBackground(state, /*is_restored=*/false);
+  });
+}
+
 absl::Status AsyncCheckpointer::WaitUntilCommitted() {
   return Guarded("WaitUntilCommitted", [&]() -> absl::Status {
     if (absl::Status status = impl_->CheckOpen(); !status.ok()) return status;

@@ -129,8 +129,8 @@ struct AsyncCheckpointer::Impl : std::enable_shared_from_this<AsyncCheckpointer:
   // The same where a save copies no more than that; null: it copies the whole state.
   std::shared_ptr<PartOfState> PartToStage(State& state);
   // Takes the memory that the next save will need, and has a thread touch it, while the training begins; page-locked
-  // memory it takes at once.
-  void PrepareInBackground(State& state, bool is_restored);
+  // memory it takes at once. An error is the state's.
+  absl::Status PrepareInBackground(State& state, bool is_restored);
   // Tells the snapshot which entries other ranks write. `part`: what was staged; null: all of `state`.
   void NoteSharedEntries(State& state, const std::shared_ptr<PartOfState>& part, StagedSnapshot& snapshot);
 

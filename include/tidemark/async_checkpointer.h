@@ -142,6 +142,10 @@ class AsyncCheckpointer {
   // a state that has grown since Resume. If there is no memory, this is ok and the save fails. Errors: as in Save.
   absl::Status Prepare(State& state);
 
+  // The same, but a thread touches the memory while the trainer goes on. A save that comes before its end touches the
+  // rest. For a fresh run whose optimizer makes its state in the first training step: call it after that step.
+  absl::Status PrepareInBackground(State& state);
+
   // Blocks until every save so far is committed or has failed. Returns the first failure that was not read yet.
   absl::Status WaitUntilCommitted();
 
@@ -165,7 +169,7 @@ class AsyncCheckpointer {
   absl::StatusOr<RestoreReport> RestoreLatest(State& state, const RestoreOptions& options = {});
 
   // Fills `state` as RestoreLatest does, and returns the step to train next: the restored step + 1. Returns 0, with
-  // `state` untouched, in a fresh run: no step was ever committed. Prepares, but touches memory behind. Stop on errors:
+  // `state` untouched, in a fresh run: no step was ever committed. Then does PrepareInBackground. Stop on errors:
   //   kFailedPrecondition: steps have been committed, but `options` wants none of them, or all were deleted. A fresh
   //     run needs another directory.
   //   kOutOfRange: the restored step is INT64_MAX. `state` has been filled.

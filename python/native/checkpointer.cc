@@ -354,8 +354,11 @@ void BindCheckpointer(nb::module_& module) {
             handle.Call([](auto& c) { return c.WaitUntilEvaluated(absl::InfinitePast()); }).IgnoreError();
           },
           "The saves in flight are waited for: they compress no more than the disk leaves time for.")
-      .def("prepare", [](Handle& handle,
-                         TreeState& state) { RaiseUnlessOk(handle.Call([&](auto& c) { return c.Prepare(state); })); })
+      .def("prepare",
+           [](Handle& handle, TreeState& state, bool in_background) {
+             RaiseUnlessOk(
+                 handle.Call([&](auto& c) { return in_background ? c.PrepareInBackground(state) : c.Prepare(state); }));
+           })
       .def("wait_until_entry_staged",
            [](Handle& handle, const std::string& entry) {
              RaiseUnlessOk(handle.Call([&](auto& c) { return c.WaitUntilStaged(entry); }));

@@ -117,6 +117,7 @@ absl::Status TreeState::SetEntries(std::shared_ptr<const std::vector<Array>> arr
                                    std::shared_ptr<DeviceTensors> devices) {
   AwaitStaging();
   devices_ = std::move(devices);
+  has_only_destinations_ = false;
   // Most saves of a run are of the same arrays.
   const bool known = std::exchange(entries_are_of_arrays_, false) && (arrays == arrays_ || *arrays == *arrays_) &&
                      values.size() == values_.size();
@@ -161,6 +162,7 @@ void TreeState::SetDestinations(std::shared_ptr<const std::vector<Array>> arrays
   writes_.clear();
   converts_ = converts;
   entries_are_of_arrays_ = false;
+  has_only_destinations_ = true;
   arrays_ = std::move(arrays);
   names_ = std::move(values);
   open_ = std::move(open);
@@ -204,6 +206,16 @@ void TreeState::CopyOfHost(size_t entry, std::byte* destination) const {
   ForEachRun(array, bytes, [&](int64_t offset, uint64_t done, size_t run) {
     std::memcpy(destination + done, array.data + offset, run);
   });
+}
+
+// Resume in a fresh run asks how much memory the first save will take: that of the arrays, and some for values.
+absl::Status TreeState::Refresh() {
+  if (std::exchange(has_only_destinations_, false)) {
+    absl::StatusOr<std::vector<Entry>> found = EntriesOf(own_arrays());
+    if (!found.ok()) return found.status();
+    SetDerivedEntries(*std::move(found));
+  }
+  return State::Refresh();
 }
 
 absl::Status TreeState::CopyToHost(std::span<const CopyRequest> requests) {
@@ -250,6 +262,7 @@ absl::Status TreeState::PrepareRestore(std::span<const EntrySpec> saved) {
   received_ = {};
   differences_ = {};
   values_to_come_ = 0;
+  has_only_destinations_ = false;
   absl::StatusOr<std::vector<Entry>> destinations = EntriesOf(own_arrays());
   if (!destinations.ok()) return destinations.status();
   absl::flat_hash_map<std::string_view, const EntrySpec*> by_name;

@@ -90,6 +90,7 @@ class TreeState : public State {
   // Of the last restore.
   const Differences& differences() const { return differences_; }
 
+  absl::Status Refresh() override;
   absl::Status CopyToHost(std::span<const CopyRequest> requests) override;
   absl::StatusOr<std::unique_ptr<DeviceImage>> CopyOnDevice(std::span<const size_t> entries,
                                                             uint64_t bytes_max) override;
@@ -117,6 +118,7 @@ class TreeState : public State {
   // The first entries, in their order.
   std::shared_ptr<const std::vector<Array>> arrays_ = std::make_shared<const std::vector<Array>>();
   bool entries_are_of_arrays_ = false;  // of a save: entries() are what own_arrays() and values_ ask for
+  bool has_only_destinations_ = false;  // of a restore that has not begun, or found nothing
   std::vector<Value> values_;           // of a save: the entries behind them
   std::vector<std::string> names_;
   std::vector<std::string> open_;

@@ -209,6 +209,10 @@ class AsyncTrainer:
                         self._save_last(checkpointer, guard, step, metrics)
                     elif checkpointer.should_save(step):
                         checkpointer._save_unless(lambda: guard.preempted, step, self._state, metrics=metrics)
+                    elif step == first:
+                        # An optimizer has its state now. What is wrong with the state is the business of the save.
+                        with contextlib.suppress(Error):
+                            checkpointer.prepare(self._state, in_background=True)
                     # Ranks agree on a signal of this time after the next step, or at the end.
                     preempted = self._ranks is None and guard.preempted
                 if preempted:

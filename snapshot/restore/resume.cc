@@ -37,25 +37,26 @@ absl::StatusOr<std::string> TraceOfEarlierRun(const storage::StepCatalog& catalo
 
 }  // namespace
 
-void AsyncCheckpointer::Impl::PrepareInBackground(State& state, bool is_restored) {
+absl::Status AsyncCheckpointer::Impl::PrepareInBackground(State& state, bool is_restored) {
   WaitUntilTensorsAreRead();
   const std::shared_ptr<PartOfState> part = PartToStage(state);
   State& staged = part == nullptr ? state : *part;
   if (!is_restored) {
-    // What is wrong with the state is the business of the save.
     state.AwaitStaging();
-    if (!Guarded("State::Refresh", [&] { return staged.Refresh(); }).ok()) return;
+    const absl::Status refreshed = Guarded("State::Refresh", [&] { return staged.Refresh(); });
+    if (!refreshed.ok()) return refreshed;
   } else if (part != nullptr) {
     part->Look();
   }
   stager.PrepareInBackground(staged);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<int64_t> AsyncCheckpointer::Resume(State& state, const RestoreOptions& options) {
   return Guarded("Resume", [&]() -> absl::StatusOr<int64_t> {
     const absl::StatusOr<RestoreReport> report = RestoreLatest(state, options);
     if (report.ok()) {
-      storage::BestEffort([&] { impl_->PrepareInBackground(state, /*is_restored=*/true); });
+      storage::BestEffort([&] { impl_->PrepareInBackground(state, /*is_restored=*/true).IgnoreError(); });
       if (report->step < std::numeric_limits<int64_t>::max()) return report->step + 1;
       return absl::OutOfRangeError(
           fmt::format("step {} was restored, but it is the highest possible step", report->step));
@@ -72,7 +73,8 @@ absl::StatusOr<int64_t> AsyncCheckpointer::Resume(State& state, const RestoreOpt
     absl::Status fresh = impl_->store->is_holder() ? check_is_fresh() : absl::OkStatus();
     if (impl_->exchange != nullptr) fresh = impl_->exchange->FromRank0("Resume", fresh, "").status();
     if (!fresh.ok()) return fresh;
-    storage::BestEffort([&] { impl_->PrepareInBackground(state, /*is_restored=*/false); });
+    // What is wrong with the state is the business of the save.
+    storage::BestEffort([&] { impl_->PrepareInBackground(state, /*is_restored=*/false).IgnoreError(); });
     return 0;
   });
 }

@@ -40,6 +40,9 @@ std::vector<State::CopyRequest> Requests(std::span<const size_t> entries, const 
 }
 
 // Of another checkpointer an overlapped save may still read the tensors.
+// For the values that a state does not know before its first save, such as the steps that an optimizer has made.
+constexpr uint64_t kValueBytesToCome = 2 << 20;
+
 absl::Status Refresh(State& state) {
   state.AwaitStaging();
   return Guarded("State::Refresh", [&] { return state.Refresh(); });
@@ -179,9 +182,12 @@ absl::Status Stager::Prepare(State& state) {
 
 void Stager::PrepareInBackground(State& state) {
   const StagingPlan::SizedPlaces sized = PlanFor(state)->PlaceSizedValues(state.entries());
+  if (TouchesRoomFor(sized.total_bytes)) return;
   FinishTouching(sized.total_bytes);
-  // Values such as strings may be longer at the first save. An explicit budget may have no room for that.
-  const uint64_t bytes = sized.total_bytes + (budget_is_automatic_ ? sized.value_bytes : 0);
+  // At the first save values such as strings may be longer, and there may be more of them. An explicit budget may have
+  // no room for that.
+  const uint64_t to_come = std::min(sized.total_bytes / 64, kValueBytesToCome);
+  const uint64_t bytes = sized.total_bytes + (budget_is_automatic_ ? sized.value_bytes + to_come : 0);
   const auto untouched = [&](size_t rounded) -> absl::StatusOr<StagingMemory> {
     absl::StatusOr<StagingMemory> memory = PinnedMemory(state, rounded);
     if (!memory.ok() || memory->data != nullptr) return memory;
@@ -193,9 +199,13 @@ void Stager::PrepareInBackground(State& state) {
   if (toucher_ != nullptr) toucher_->Begin();
 }
 
+bool Stager::TouchesRoomFor(uint64_t bytes) const {
+  return toucher_ != nullptr && StagingArena::Fits(toucher_->bytes(), RoundUpToPages(bytes));
+}
+
 void Stager::FinishTouching(uint64_t bytes) {
   if (toucher_ == nullptr) return;
-  const bool is_touched = StagingArena::Fits(toucher_->bytes(), RoundUpToPages(bytes)) && toucher_->Finish(pool_).ok();
+  const bool is_touched = TouchesRoomFor(bytes) && toucher_->Finish(pool_).ok();
   toucher_.reset();
   if (!is_touched) arena_->DropIdle();
 }

@@ -70,8 +70,8 @@ class Stager {
   // Takes and gives back the memory that a snapshot of the state needs.
   absl::Status Prepare(State& state);
   // The same for the entries as they are, and a little more; a thread touches it until the next Begin or Prepare, which
-  // touches the rest. Page-locked memory, of a device's driver, is there when this returns. Where there is no memory it
-  // does nothing.
+  // touches the rest. Page-locked memory, of a device's driver, is there when this returns. Where there is no memory,
+  // or a thread already touches as much, it does nothing.
   void PrepareInBackground(State& state);
 
   const StagingArena& arena() const { return *arena_; }
@@ -79,6 +79,8 @@ class Stager {
  private:
   std::shared_ptr<const StagingPlan> PlanFor(const State& state);
   StagingArena::MemorySource SourceFor(State& state);
+  // Whether a thread is touching, or has touched, as much memory as a snapshot of so many bytes takes.
+  bool TouchesRoomFor(uint64_t bytes) const;
   // Ends what PrepareInBackground has begun: for `bytes` that fit in that memory by touching the rest, else by giving
   // it back.
   void FinishTouching(uint64_t bytes);

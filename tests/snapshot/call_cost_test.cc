@@ -309,6 +309,8 @@ std::vector<Call> TrainerCalls() {
        [](CountedRun& run) { EXPECT_FALSE(run.checkpointer->ShouldSave(run.latest)); }},
       {"SetSaveInterval", [](CountedRun& run) { EXPECT_THAT(run.checkpointer->SetSaveInterval(0), IsOk()); }},
       {"Prepare", [](CountedRun& run) { EXPECT_THAT(run.checkpointer->Prepare(run.model.state), IsOk()); }},
+      {"PrepareInBackground",
+       [](CountedRun& run) { EXPECT_THAT(run.checkpointer->PrepareInBackground(run.model.state), IsOk()); }},
       {"Save", [](CountedRun& run) { run.Save(); }},
       {"Evaluate", [](CountedRun& run) { run.Evaluate(); }},
       {"WaitUntilStaged", [](CountedRun& run) { EXPECT_THAT(run.checkpointer->WaitUntilStaged(), IsOk()); }},

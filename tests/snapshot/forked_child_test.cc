@@ -62,6 +62,7 @@ void CallEverything(State& state) {
   ExpectRefused("WaitUntilStaged", checkpointer->WaitUntilStaged());
   ExpectRefused("WaitUntilStaged(entry)", checkpointer->WaitUntilStaged("epoch"));
   ExpectRefused("Prepare", checkpointer->Prepare(state));
+  ExpectRefused("PrepareInBackground", checkpointer->PrepareInBackground(state));
   ExpectRefused("WaitUntilCommitted", checkpointer->WaitUntilCommitted());
   ExpectRefused("Committed", checkpointer->Committed(1).Wait());
   ExpectRefused("CheckForErrors", checkpointer->CheckForErrors());

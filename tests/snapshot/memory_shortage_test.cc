@@ -213,6 +213,7 @@ TEST_F(PublicCallsTest, OfACheckpointerReturnAnErrorWhereNoMemoryIsLeft) {
        }},
       {"Evaluate", [&] { return checkpointer.Evaluate(5, state_).status(); }},
       {"Prepare", [&] { return checkpointer.Prepare(state_); }},
+      {"PrepareInBackground", [&] { return checkpointer.PrepareInBackground(state_); }},
       {"ShouldSave",
        [&] {
          checkpointer.ShouldSave(3);

@@ -355,12 +355,15 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
         unstable. 0: no such rule. On any thread. InvalidArgumentError: less than 0."""
         self._require().set_save_interval(integer(steps, "steps"))
 
-    def prepare(self, state: Any) -> None:
+    def prepare(self, state: Any, *, in_background: bool = False) -> None:
         """Takes the memory that a save of the state needs, so that the first save is as fast as later ones. Saves nothing.
-        Errors: those of `save` for a state. ResourceExhaustedError: there is too little memory."""
-        native = self._require()
+
+        `in_background`: a thread does most of that while the training goes on. `resume` has begun it for the state as it was;
+        in a fresh run whose optimizer makes its state in the first step, call this after that step. Errors: those of `save`
+        for a state. ResourceExhaustedError: there is too little memory."""
+        native, in_background = self._require(), flag(in_background, "in_background")
         with self._gathered(state):
-            native.prepare(self._state)
+            native.prepare(self._state, in_background)
         self._forget_arrays()
 
     def statistics(self) -> Statistics:

@@ -239,6 +239,27 @@ TEST(Stager, HasTheMemoryThatWasPreparedInTheBackground) {
   EXPECT_EQ(stager.arena().bytes_in_use(), mapped);
 }
 
+TEST(Stager, GoesOnTouchingWhatWasPreparedBefore) {
+  std::vector<float> weight(20'000'000), moments(20'000'000);
+  State state;
+  state.AddTensor("weight", Dtype::kFloat32, {20'000'000}, weight.data());
+  ASSERT_THAT(state.Refresh(), IsOk());
+  Stager stager({});
+  stager.PrepareInBackground(state);
+  const uint64_t mapped = stager.arena().bytes_mapped();
+  stager.PrepareInBackground(state);
+  EXPECT_EQ(stager.arena().bytes_mapped(), mapped);
+  state.AddTensor("moments", Dtype::kFloat32, {20'000'000}, moments.data());
+  ASSERT_THAT(state.Refresh(), IsOk());
+  stager.PrepareInBackground(state);
+  const uint64_t larger = stager.arena().bytes_mapped();
+  EXPECT_GE(larger, 2 * weight.size() * sizeof(float));
+  EXPECT_LT(larger, 3 * weight.size() * sizeof(float)) << "the smaller memory is kept beside it";
+  auto snapshot = stager.Begin(0, state, {}, absl::UnixEpoch());
+  ASSERT_THAT(snapshot, IsOk());
+  EXPECT_EQ(stager.arena().bytes_mapped(), larger);
+}
+
 // As with an optimizer that makes its state at the first step.
 TEST(Stager, GivesBackWhatIsTooSmallForAStateThatHasGrown) {
   std::vector<float> weight(20'000'000), moments(20'000'000);
