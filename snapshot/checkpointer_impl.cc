@@ -75,10 +75,8 @@ absl::Status AsyncCheckpointer::Impl::OpenRest() {
   housekeeper = *std::move(started);
   storage::AttemptSink* attempts = store.get();
   if (ranked_attempts != nullptr) attempts = ranked_attempts.get();
-  // What a shard of another rank refers to, rank 0 would have to keep.
-  const bool reuse = options.reuse && ranked_attempts == nullptr;
-  persister = std::make_unique<Persister>(files, *store, *attempts, companions, WriterOptions(options), reuse, warn,
-                                          [this](SaveOutcome outcome) { EndSave(std::move(outcome)); });
+  persister = std::make_unique<Persister>(files, *store, *attempts, companions, WriterOptions(options), options.reuse,
+                                          warn, [this](SaveOutcome outcome) { EndSave(std::move(outcome)); });
   stream = std::make_unique<SnapshotStream>();
   stager.set_make_room([this](int64_t step) {
     persister->Hurry();

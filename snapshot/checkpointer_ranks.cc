@@ -199,7 +199,8 @@ absl::StatusOr<RestoreReport> AsyncCheckpointer::Impl::RestoreRanks(const StepSe
   if (absl::Status status = exchange->Agree("Restore", CheckRestoresInto(state)); !status.ok()) return status;
   const RestoreSource source = {files, store->layout(), store->id(), read_options, {}, &options.ranks};
   absl::StatusOr<RestoreReport> report = FollowRestore(
-      *exchange, [&](const storage::StepRecord& record) { return RestoreAttempt(source, record, state, restore); });
+      *exchange, [&](const storage::StepRecord& record) { return RestoreAttempt(source, record, state, restore); },
+      [this] { persister->ForgetCommitted(); });
   LookAsOtherRank();
   return report;
 }

@@ -48,7 +48,7 @@ std::string WarningOf(const storage::ChunkDamage& damage, const storage::StepCat
 
 absl::Status AsyncCheckpointer::Impl::StartScrubber() {
   if (!options.reuse || options.tuning.scrub_bytes_per_second_max == 0) return absl::OkStatus();
-  if (ranked_attempts != nullptr) return absl::OkStatus();  // nothing is reused
+  if (ranked_attempts != nullptr) return absl::OkStatus();  // thousands of ranks would keep a file server busy
   const auto on_damage = [this](const storage::ChunkDamage& damage) {
     persister->ForgetCommitted();  // first, since the warning needs memory
     listeners.Warn(WarningOf(damage, store->catalog()));

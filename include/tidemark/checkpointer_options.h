@@ -115,6 +115,8 @@ struct CheckpointerOptions {
   //   more than the one before may need up to three times the bytes of a whole step, and 256 KiB, until the next save.
   // - Risk: a rotten bit is in the steps of at most Tuning::reuse_saves_max saves. It is in fewer if the scrub finds it
   //   before (Tuning::scrub_bytes_per_second_max).
+  //
+  // With ranks, each one compares with its last shard that refers to no other file; the first save writes everything.
   bool reuse = true;
 
   // Which steps stay. Retention deletes the others behind the training.

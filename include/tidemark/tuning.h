@@ -39,7 +39,7 @@ struct Tuning {
   // A new step refers to no file that is more than this many saves old (CheckpointerOptions::reuse); failed saves
   // count. A rotten bit is then in no more steps than this. Each unchanged chunk is written again at an age between
   // half of this and all of it, so a save writes about 1.4 / reuse_saves_max of the unchanged bytes: 1.4 % with the
-  // default. 1 or more; 0: no limit.
+  // default. With ranks, all of them write everything in the same save. 1 or more; 0: no limit.
   int64_t reuse_saves_max = 100;
   // The scrub reads all chunks to which the next save can refer, and compares their checksums. It reads at most this
   // many bytes per second, in the kernel's idle I/O class, and only while no save is being written. A pass over the

@@ -29,7 +29,7 @@ absl::StatusOr<Verdict> VerdictOf(const nb::object& result) {
 }
 
 // Read-only, and an owner of the memory.
-nb::object MemoryOf(const SnapshotView& view, size_t index) {
+nb::object MemoryOfEntry(const SnapshotView& view, size_t index) {
   const std::span<const std::byte> bytes = view.bytes(index);
   const nb::capsule owner(new std::shared_ptr<const void>(view.memory()),
                           [](void* memory) noexcept { delete static_cast<std::shared_ptr<const void>*>(memory); });
@@ -89,7 +89,7 @@ void BindSnapshot(nb::module_& module) {
             return out;
           },
           "[(name, kind, dtype, shape)]")
-      .def("memory", &MemoryOf, "The bytes of an entry, read-only. Keeps the snapshot's memory.")
+      .def("memory", &MemoryOfEntry, "The bytes of an entry, read-only. Keeps the snapshot's memory.")
       .def(
           "restore",
           [](const SnapshotView& view, TreeState& state, const nb::dict& options) {

@@ -74,6 +74,12 @@ storage::StepRecord MakeRecord(const StagedSnapshot& snapshot, const storage::Sh
   return record;
 }
 
+// A rank writes whole shards again (ToReferTo), and no single chunks because of their age.
+storage::ShardWriterOptions OptionsOf(storage::ShardWriterOptions options, bool is_rank) {
+  if (is_rank) options.reuse_saves_max = 0;
+  return options;
+}
+
 }  // namespace
 
 Persister::Persister(storage::FileSystem& files, storage::Store& store, storage::AttemptSink& attempts,
@@ -83,11 +89,12 @@ Persister::Persister(storage::FileSystem& files, storage::Store& store, storage:
       store_(store),
       attempts_(attempts),
       companions_(companions),
-      options_(options),
+      options_(OptionsOf(options, is_rank())),
+      reuse_saves_max_(options.reuse_saves_max),
       reuse_(reuse),
       warn_(std::move(warn)),
       on_settled_(std::move(on_settled)),
-      last_committed_(files, store, warn_) {}
+      last_committed_(files, store, is_rank(), warn_) {}
 
 void Persister::Consume(std::shared_ptr<const StagedSnapshot> snapshot) {
   if (!snapshot->persist()) {
@@ -147,7 +154,7 @@ bool Persister::CompressesAll(const PendingSave& save, SavePhases::Time until) c
 }
 
 void Persister::Refused(int64_t step, absl::Time created, const absl::Status& why) {
-  if (&attempts_ == &store_) return;
+  if (!is_rank()) return;
   const absl::StatusOr<storage::ShardIdentity> identity = attempts_.BeginAttempt(step, {});
   if (identity.ok()) attempts_.AbandonAttempt(*identity, created, why).IgnoreError();
 }
@@ -203,7 +210,7 @@ absl::Status Persister::PersistOnce(const StagedSnapshot& snapshot, SavePhases p
     return committed;
   }
   outcome.info = std::move(written.record.info);
-  if (&attempts_ != &store_) TakeInfoOfAllRanks(outcome.info);
+  if (is_rank()) TakeInfoOfAllRanks(outcome.info);
   outdated_ = std::move(written.shard.reusable);
   if (reuse_) outdated_ = last_committed_.Set(std::move(outdated_), written.times_forgotten);
   storage::BestEffort([&] {
@@ -231,7 +238,7 @@ absl::Status Persister::WriteAttempt(const StagedSnapshot& snapshot, const stora
     if (absl::Status status = companions_.AppendTo(contents); !status.ok()) return status;
   }
   written.times_forgotten = last_committed_.times_forgotten();
-  const std::shared_ptr<const storage::ReusableShard> reusable = reuse_ ? last_committed_.Get() : nullptr;
+  const std::shared_ptr<const storage::ReusableShard> reusable = ToReferTo(identity);
   contents.reuse = reusable.get();
   contents.compress_all = [this, save = snapshot.pending_save(), until = snapshot.compress_all_until()] {
     return CompressesAll(*save, until);
@@ -253,6 +260,17 @@ absl::Status Persister::WriteAttempt(const StagedSnapshot& snapshot, const stora
   phases.Prepend(snapshot.phases());
   written.phases = {.step = snapshot.step(), .attempt = written.record.info.attempt, .phases = phases.Get()};
   return absl::OkStatus();
+}
+
+// Of a rank all chunks lie in one file, and they are written again together: the ranks, whose attempts have the same
+// numbers, do so in one save. It looks at the journal first, where another rank may have found damage.
+std::shared_ptr<const storage::ReusableShard> Persister::ToReferTo(const storage::ShardIdentity& identity) {
+  if (!reuse_) return nullptr;
+  if (!is_rank()) return last_committed_.Get();
+  if (!store_.is_holder() && !store_.Look().ok()) return nullptr;
+  std::shared_ptr<const storage::ReusableShard> shard = last_committed_.Get();
+  if (shard == nullptr || reuse_saves_max_ == 0) return shard;
+  return identity.sequence - shard->identity.sequence < reuse_saves_max_ ? shard : nullptr;
 }
 
 // This rank's record has its own shard only. Best effort.

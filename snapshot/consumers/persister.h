@@ -36,7 +36,7 @@ class Persister final : public SnapshotConsumer {
   using OnSettled = std::function<void(SaveOutcome)>;
 
   // Saves go to `attempts`, which is the store itself or a rank's part of it. `files`, `store`, `attempts` and
-  // `companions` are not owned and outlive the persister. `reuse`: see CheckpointerOptions; of a store alone. Neither
+  // `companions` are not owned and outlive the persister. `reuse`: see CheckpointerOptions. Neither
   // function is null.
   Persister(storage::FileSystem& files, storage::Store& store, storage::AttemptSink& attempts, Companions& companions,
             const storage::ShardWriterOptions& options, bool reuse, std::function<void(std::string_view)> warn,
@@ -79,6 +79,8 @@ class Persister final : public SnapshotConsumer {
   };
   absl::Status WriteAttempt(const StagedSnapshot& snapshot, const storage::ShardIdentity& identity, SavePhases& phases,
                             SaveOutcome& outcome, Written& written);
+  bool is_rank() const { return &attempts_ != &store_; }
+  std::shared_ptr<const storage::ReusableShard> ToReferTo(const storage::ShardIdentity& identity);
   void TakeInfoOfAllRanks(StepInfo& info);
   void WarnOfFallbacks(const std::map<std::string, std::string>& properties);
 
@@ -87,6 +89,7 @@ class Persister final : public SnapshotConsumer {
   storage::AttemptSink& attempts_;
   Companions& companions_;
   const storage::ShardWriterOptions options_;
+  const uint64_t reuse_saves_max_;
   const bool reuse_;
   const std::function<void(std::string_view)> warn_;
   const OnSettled on_settled_;

@@ -28,13 +28,14 @@ std::shared_ptr<const storage::ReusableShard> LastCommitted::Get() {
   uint64_t times_set = 0;
   bool known = false;
   std::shared_ptr<const storage::ReusableShard> shard;
+  const uint64_t times_damaged = store_.times_damaged();
   {
     absl::MutexLock lock(&mutex_);
     times_set = times_set_;
     known = known_;
-    shard = shard_;
+    if (!of_rank_ || times_damaged_ == times_damaged) shard = shard_;
   }
-  if (!known) shard = Read();
+  if (!known && !of_rank_) shard = Read();
   // Somebody may have made room by hand, or found damage, since the last save.
   if (absl::Status sound = shard == nullptr ? absl::OkStatus() : CheckFiles(*shard); !sound.ok()) {
     warn_(fmt::format("the next step is written in full, because the step that it would refer to is damaged: {}",
@@ -82,6 +83,8 @@ std::shared_ptr<const storage::ReusableShard> LastCommitted::Set(std::shared_ptr
                                                                  uint64_t times_forgotten) {
   absl::MutexLock lock(&mutex_);
   if (times_forgotten_ != times_forgotten) return shard;
+  if (of_rank_ && !shard->index.files.empty()) return shard;
+  times_damaged_ = store_.times_damaged();
   shard_.swap(shard);
   known_ = true;
   ++times_set_;

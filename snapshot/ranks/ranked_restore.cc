@@ -169,7 +169,8 @@ absl::StatusOr<RestoreReport> EndRestore(RankExchange& exchange, absl::StatusOr<
   return AgreeOnEnd(exchange, std::move(report));
 }
 
-absl::StatusOr<RestoreReport> FollowRestore(RankExchange& exchange, RestoreHere restore) {
+absl::StatusOr<RestoreReport> FollowRestore(RankExchange& exchange, RestoreHere restore,
+                                            absl::FunctionRef<void()> damage_seen) {
   RestoreReport report;
   std::set<std::string> half_written;
   for (;;) {
@@ -186,6 +187,8 @@ absl::StatusOr<RestoreReport> FollowRestore(RankExchange& exchange, RestoreHere 
                                       report.step, fmt::join(half_written, ", "))));
     }
     RestoreResult result = RestoreAndShare(exchange, told->record, restore);
+    using Cause = RestoreResult::Cause;
+    if (result.cause == Cause::kDevice || result.cause == Cause::kCheckpoint) damage_seen();
     if (result.status.ok()) {
       for (const std::string& name : result.written) half_written.erase(name);
       for (const std::string& name : result.values) half_written.erase(name);

@@ -24,8 +24,10 @@ RestoreResult RestoreOnAllRanks(RankExchange& exchange, const storage::StepRecor
 // Of rank 0, at the end of every restore: tells the others what came of it. Returns what all ranks return.
 absl::StatusOr<RestoreReport> EndRestore(RankExchange& exchange, absl::StatusOr<RestoreReport> report);
 
-// Of any other rank: restores what rank 0 says, until it says that the restore has ended.
-absl::StatusOr<RestoreReport> FollowRestore(RankExchange& exchange, RestoreHere restore);
+// Of any other rank: restores what rank 0 says, until it says that the restore has ended. Calls `damage_seen` after each
+// step that a rank could not read.
+absl::StatusOr<RestoreReport> FollowRestore(RankExchange& exchange, RestoreHere restore,
+                                            absl::FunctionRef<void()> damage_seen);
 
 }  // namespace tidemark
 

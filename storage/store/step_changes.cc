@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <set>
+#include <string>
 #include <utility>
 #include <variant>
 
@@ -83,6 +86,24 @@ absl::StatusOr<Facts> CommitFacts(const StepCatalog& catalog, StepRecord record,
   Facts facts{StepFact{std::move(record)}};
   if (phases != nullptr) facts.push_back(PhasesFact{*phases});
   return facts;
+}
+
+absl::Status CheckReferencesAreKept(const StepCatalog& catalog, const StepRecord& record) {
+  std::set<AttemptId> checked;
+  for (const FileReference& file : record.references) {
+    if (!checked.insert(file.attempt).second) continue;
+    const absl::StatusOr<bool> is_referenced = catalog.IsReferenced(file.attempt);
+    if (!is_referenced.ok()) return is_referenced.status();
+    if (*is_referenced) continue;
+    const absl::StatusOr<std::optional<StepRecord>> found = catalog.Find(file.step);
+    if (!found.ok()) return found.status();
+    const std::string attempt = ToHex(file.attempt.bytes);
+    if (found->has_value() && (*found)->info.attempt == attempt && (*found)->info.state != StepState::kDeleted)
+      continue;
+    return absl::NotFoundError(fmt::format("rank {} refers to a file of attempt {} of step {}, which was deleted",
+                                           file.rank, attempt, file.step));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Facts> FailureFacts(const StepCatalog& catalog, int64_t step, uint64_t sequence, absl::Time created,

@@ -37,6 +37,10 @@ inline constexpr size_t kStepNoteBytesMax = kFactNoteBytesMax;  // of a pin's no
 absl::StatusOr<Facts> CommitFacts(const StepCatalog& catalog, StepRecord record, const PhasesRecord* phases,
                                   const std::function<void(std::string_view)>& warn);
 
+// Whether removing garbage leaves every file that the record refers to, if it is committed next: a step has the file's
+// attempt, or refers to it. kNotFound: it does not; the message names the attempt.
+absl::Status CheckReferencesAreKept(const StepCatalog& catalog, const StepRecord& record);
+
 // A save failed. No fact if more is known of the step: it has a record of something else than an earlier failure, that
 // is, of one with a lower sequence number.
 absl::StatusOr<Facts> FailureFacts(const StepCatalog& catalog, int64_t step, uint64_t sequence, absl::Time created,

@@ -158,15 +158,20 @@ absl::StatusOr<bool> Store::SettleCommit(const StepFolder& folder) {
 }
 
 absl::Status Store::CommitAttempt(const StepRecord& record, const PhasesRecord* phases) {
-  return Commit(record, phases, [this](const StepFolder& folder) { return SyncFolders(folder); });
+  return Commit(
+      record, phases, [this](const StepFolder& folder) { return SyncFolders(folder); },
+      [](const StepCatalog&) { return absl::OkStatus(); });
 }
 
 absl::Status Store::CommitSynced(const StepRecord& record, const PhasesRecord* phases) {
-  return Commit(record, phases, [](const StepFolder&) { return absl::OkStatus(); });
+  return Commit(
+      record, phases, [](const StepFolder&) { return absl::OkStatus(); },
+      [&](const StepCatalog& catalog) { return CheckReferencesAreKept(catalog, record); });
 }
 
 absl::Status Store::Commit(const StepRecord& record, const PhasesRecord* phases,
-                           absl::FunctionRef<absl::Status(const StepFolder&)> sync) {
+                           absl::FunctionRef<absl::Status(const StepFolder&)> sync,
+                           absl::FunctionRef<absl::Status(const StepCatalog&)> check) {
   if (absl::Status holder = CheckIsHolder(); !holder.ok()) return holder;
   const auto id = FromHex(record.info.attempt);
   if (!id) {
@@ -178,7 +183,10 @@ absl::Status Store::Commit(const StepRecord& record, const PhasesRecord* phases,
   absl::Status status = names_.Check();
   if (status.ok()) status = sync(folder);
   if (status.ok()) {
-    status = Change([&](const StepCatalog& catalog) { return CommitFacts(catalog, record, phases, later.warn); });
+    status = Change([&](const StepCatalog& catalog) -> absl::StatusOr<Facts> {
+      if (absl::Status checked = check(catalog); !checked.ok()) return checked;
+      return CommitFacts(catalog, record, phases, later.warn);
+    });
   }
   if (status.ok()) {
     // An entry of ours is established, so it is known which earlier ones are there.

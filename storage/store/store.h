@@ -88,6 +88,9 @@ class Store final : public AttemptSink {
   // What is recorded, as of the last call that changed the store or looked.
   const StepCatalog& catalog() const { return journal_->catalog(); }
 
+  // See StoreJournal::times_damaged. Thread-safe.
+  uint64_t times_damaged() const { return journal_->times_damaged(); }
+
   // What other ranks need to save with this holder, as of now. Thread-safe.
   HeldStore Held() const;
 
@@ -110,7 +113,8 @@ class Store final : public AttemptSink {
   // Records the failure unless the step has a record of something else. Returns `why`.
   absl::Status AbandonAttempt(const ShardIdentity& identity, absl::Time created, const absl::Status& why) override;
 
-  // The same for an attempt that BeginAttempt has not made, whose shards and folders have been synced.
+  // The same for an attempt that BeginAttempt has not made, whose shards and folders have been synced by the ranks.
+  // kNotFound: a shard refers to a file that is not kept (CheckReferencesAreKept).
   absl::Status CommitSynced(const StepRecord& record, const PhasesRecord* phases = nullptr);
 
   // Whether the attempt was committed, after a commit that ended with kUnknown. Appends what settles it, if need be. To
@@ -183,7 +187,8 @@ class Store final : public AttemptSink {
   absl::Status Change(StoreJournal::Compose compose, Journal::Room room = Journal::Room::kAny);
   absl::Status SyncFolders(const StepFolder& folder);
   absl::Status Commit(const StepRecord& record, const PhasesRecord* phases,
-                      absl::FunctionRef<absl::Status(const StepFolder&)> sync);
+                      absl::FunctionRef<absl::Status(const StepFolder&)> sync,
+                      absl::FunctionRef<absl::Status(const StepCatalog&)> check);
 
   // Constant after Open.
   FileSystem& files_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <utility>
+#include <variant>
 
 #include "fmt/format.h"
 #include "storage/io/exception_status.h"
@@ -20,6 +21,11 @@ constexpr size_t kBatchFacts = 1024;
 // How often a change is tried whose facts another process overtakes. Each try of ours that fails is an append of theirs
 // that worked.
 constexpr int kTriesMax = 1000;
+
+bool TellsOfDamage(const Fact& fact) {
+  const auto* const state = std::get_if<StateFact>(&fact);
+  return state != nullptr && (state->state == StepState::kDamaged || state->state == StepState::kLost);
+}
 
 }  // namespace
 
@@ -212,6 +218,7 @@ absl::Status StoreJournal::Apply(Following& following, const JournalPlace& place
   }
   following.applied = place;
   following.lags = false;
+  times_damaged_ += static_cast<uint64_t>(std::ranges::count_if(facts, TellsOfDamage));
   return absl::OkStatus();
 }
 

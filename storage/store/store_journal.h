@@ -74,6 +74,10 @@ class StoreJournal {
     return now_.applied;
   }
 
+  // How often the catalog was told, by any process, that a committed step is damaged or lost. Grows also where the
+  // journal is read from its beginning. Thread-safe.
+  uint64_t times_damaged() const { return times_damaged_; }
+
   // Whether Open had no index that proves how far the journal reached before.
   bool index_is_new() const { return index_is_new_; }
 
@@ -164,7 +168,7 @@ class StoreJournal {
   void Visit(const KnownEntry& known, bool is_established, Following& following, Reading& reading)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Flush(Following& following, Reading& reading) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  static absl::Status Apply(Following& following, const JournalPlace& place, std::span<const Fact> facts);
+  absl::Status Apply(Following& following, const JournalPlace& place, std::span<const Fact> facts);
   bool HasNews(const JournalView& view) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Warn(std::string_view what, const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -190,6 +194,7 @@ class StoreJournal {
   std::vector<std::unique_ptr<MemoryCatalog>> in_memory_ ABSL_GUARDED_BY(mutex_);
   std::atomic<const StepCatalog*> catalog_{nullptr};
   std::atomic<bool> is_behind_{false};  // an established change is not in the catalog yet
+  std::atomic<uint64_t> times_damaged_{0};
 };
 
 }  // namespace tidemark::storage

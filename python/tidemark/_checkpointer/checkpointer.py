@@ -66,6 +66,7 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
         as "space" until half the time to the next save has passed, as the last ones tell, or until the commit is waited for
         (`await`, `result`, `exception`, `wait_until_committed` or `close`), then as "throughput"; so is the first save.
     reuse=True: what is as in the last committed step is not written again: the new step refers to that step's file.
+        With ranks, what is as in an earlier step that was written whole; the first save of a run writes everything.
     saved_dtypes=None: {pattern of names: "float16", "bfloat16", "float32" or "float64"}: floating-point arrays whose names
         match are stored in that dtype, rounded to nearest, and evaluators get them so; a restore of them needs
         `convert_dtypes`. The save converts them before it returns, in memory that it keeps.

@@ -79,7 +79,7 @@ def test_prepare_in_the_background_has_the_errors_of_a_save(tmp_path):
     with tidemark.Checkpointer(tmp_path) as checkpointer:
         with pytest.raises(errors.UnsupportedTypeError):
             checkpointer.prepare({"a": object()}, in_background=True)
-        with pytest.raises(TypeError, match="in_background"):
+        with pytest.raises(errors.InvalidArgumentError, match="in_background"):
             checkpointer.prepare({"a": 1}, in_background="yes")
     with pytest.raises(errors.FailedPreconditionError):
         checkpointer.prepare({"a": 1}, in_background=True)

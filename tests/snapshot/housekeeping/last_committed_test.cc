@@ -27,7 +27,7 @@ class LastCommittedTest : public testing::Test {
 
   // What the next save of a process that has just started builds upon; -1: nothing.
   int64_t Step() {
-    LastCommitted last(storage::PosixFileSystem(), *store_,
+    LastCommitted last(storage::PosixFileSystem(), *store_, /*of_rank=*/false,
                        [this](std::string_view line) { warnings_ += std::string(line) + "\n"; });
     const auto shard = last.Get();
     return shard == nullptr ? -1 : shard->identity.step;
@@ -60,7 +60,7 @@ TEST_F(LastCommittedTest, IsTheHighestCommittedStepBelowOthers) {
 
 TEST_F(LastCommittedTest, KnowsWhetherNamesAreRepeated) {
   const auto repeats_names = [&] {
-    LastCommitted last(storage::PosixFileSystem(), *store_, [](std::string_view) {});
+    LastCommitted last(storage::PosixFileSystem(), *store_, /*of_rank=*/false, [](std::string_view) {});
     const auto shard = last.Get();
     return shard != nullptr && shard->repeats_names;
   };
@@ -107,7 +107,7 @@ TEST_F(LastCommittedTest, WarnsWithNoLockHeldAndTakesWhatIsSetMeanwhile) {
   const auto newer = std::make_shared<const storage::ReusableShard>();
   LastCommitted* raw = nullptr;
   int warnings = 0;
-  LastCommitted last(storage::PosixFileSystem(), *store_, [&](std::string_view) {
+  LastCommitted last(storage::PosixFileSystem(), *store_, /*of_rank=*/false, [&](std::string_view) {
     ++warnings;
     EXPECT_EQ(raw->Set(newer, raw->times_forgotten()), gone);
   });
@@ -119,7 +119,7 @@ TEST_F(LastCommittedTest, WarnsWithNoLockHeldAndTakesWhatIsSetMeanwhile) {
 
 // An evaluator has met damage while the save was written.
 TEST_F(LastCommittedTest, IsNotASaveThatHadBegunWhenSomethingWasForgotten) {
-  LastCommitted last(storage::PosixFileSystem(), *store_, [](std::string_view) {});
+  LastCommitted last(storage::PosixFileSystem(), *store_, /*of_rank=*/false, [](std::string_view) {});
   const uint64_t before = last.times_forgotten();
   const auto shard =
       std::make_shared<const storage::ReusableShard>(storage::ReusableShard{.identity = CommitStep(*store_, 1, 100)});
@@ -128,6 +128,36 @@ TEST_F(LastCommittedTest, IsNotASaveThatHadBegunWhenSomethingWasForgotten) {
   EXPECT_EQ(last.Get(), nullptr);
   EXPECT_EQ(last.Set(shard, last.times_forgotten()), nullptr);
   EXPECT_EQ(last.Get(), shard);
+}
+
+TEST_F(LastCommittedTest, OfARankIsTheLastThatRefersToNoFile) {
+  LastCommitted last(storage::PosixFileSystem(), *store_, /*of_rank=*/true, [](std::string_view) {});
+  const ShardIdentity base = CommitStep(*store_, 1, 100);
+  EXPECT_EQ(last.Get(), nullptr) << "what an earlier process has saved";
+  const auto whole = std::make_shared<const storage::ReusableShard>(storage::ReusableShard{.identity = base});
+  EXPECT_EQ(last.Set(whole, 0), nullptr);
+  storage::ReusableShard refers{.identity = CommitReferringStep(*store_, 2, base)};
+  refers.index.files = {{.step = 1, .attempt = base.attempt}};
+  const auto referring = std::make_shared<const storage::ReusableShard>(std::move(refers));
+  EXPECT_EQ(last.Set(referring, 0), referring);
+  EXPECT_EQ(last.Get(), whole);
+}
+
+// A restore of another rank may have found it.
+TEST_F(LastCommittedTest, OfARankIsNotBuiltUponAfterAnyDamage) {
+  const ShardIdentity damaged = CommitStep(*store_, 1, 100);
+  const ShardIdentity base = CommitStep(*store_, 2, 200);
+  const auto shard = std::make_shared<const storage::ReusableShard>(storage::ReusableShard{.identity = base});
+  for (const bool of_rank : {false, true}) {
+    LastCommitted last(storage::PosixFileSystem(), *store_, of_rank, [](std::string_view) {});
+    last.Set(shard, 0).reset();
+    ASSERT_EQ(last.Get(), shard);
+    ASSERT_THAT(store_->MarkStep(1, storage::ToHex(damaged.attempt.bytes), StepState::kDamaged, "bit rot"), IsOk());
+    EXPECT_EQ(last.Get(), of_rank ? nullptr : shard);
+    last.Set(shard, 0).reset();
+    EXPECT_EQ(last.Get(), shard);
+    ASSERT_THAT(store_->MarkStep(1, storage::ToHex(damaged.attempt.bytes), StepState::kCommitted, ""), IsOk());
+  }
 }
 
 }  // namespace

@@ -76,6 +76,34 @@ TEST_F(StepChangesTest, ACommitTakesOverThePinOfWhatItReplaces) {
   EXPECT_THAT(warnings_, IsEmpty());
 }
 
+TEST_F(StepChangesTest, ACommitMayReferToWhatAStepKeeps) {
+  const auto refers = [&](uint8_t attempt, int64_t step) {
+    StepRecord record = Record(9, 9);
+    record.references = {{.step = step, .attempt = AttemptOfByte(attempt), .rank = 1, .world_size = 2}};
+    return record;
+  };
+  EXPECT_THAT(CheckReferencesAreKept(catalog_, Record(9, 9)), IsOk());
+  EXPECT_THAT(CheckReferencesAreKept(catalog_, refers(1, 1)), StatusIs(StatusCode::kNotFound, HasSubstr("of step 1")));
+  Apply(Commit(1, 1));
+  EXPECT_THAT(CheckReferencesAreKept(catalog_, refers(1, 1)), IsOk());
+  EXPECT_THAT(CheckReferencesAreKept(catalog_, refers(2, 1)), StatusIs(StatusCode::kNotFound, HasSubstr("rank 1")));
+  // Deleted, but another step refers to it.
+  StepRecord second = Record(2, 2);
+  second.references = refers(1, 1).references;
+  Apply(CommitFacts(catalog_, second, nullptr, [](std::string_view) {}));
+  NotedSteps noted;
+  const auto remove = [&](int64_t step, uint8_t attempt) {
+    const std::vector<StepNote> notes = {
+        {.step = step, .attempt = ToHex(AttemptOfByte(attempt).bytes), .deleted = true, .reason = "old"}};
+    Apply(NoteFacts(catalog_, notes, std::nullopt, 4096, noted));
+  };
+  remove(1, 1);
+  EXPECT_THAT(CheckReferencesAreKept(catalog_, refers(1, 1)), IsOk());
+  Apply(Commit(3, 3));
+  remove(2, 2);
+  EXPECT_THAT(CheckReferencesAreKept(catalog_, refers(1, 1)), StatusIs(StatusCode::kNotFound, HasSubstr("deleted")));
+}
+
 TEST_F(StepChangesTest, ACommitWarnsOfTagsThatAStepHasNoRoomFor) {
   Apply(Commit(1, 1));
   for (size_t i = 0; i < kTagsPerStepMax; ++i) Apply(TagFacts(catalog_, 1, fmt::format("t{}", i), std::nullopt));
