@@ -108,8 +108,7 @@ class AsyncCheckpointer {
   // unhealthy; this is looked up only if a rule says yes. False after Close.
   bool ShouldSave(int64_t step) const;
 
-  // Replaces CheckpointerOptions::save_interval_steps, for example while a run is unstable. 0: no such rule.
-  // Thread-safe. kInvalidArgument: less than 0.
+  // Replaces CheckpointerOptions::save_interval_steps. 0: no such rule. Thread-safe. kInvalidArgument: less than 0.
   absl::Status SetSaveInterval(int64_t steps);
 
   // Saves `state` as `step` (0 to 2^63 - 2). Blocks only as SaveOptions::staging says; the rest happens behind the
@@ -141,9 +140,7 @@ class AsyncCheckpointer {
   // Takes the memory that a save of `state` needs, and touches it, so that the first save is as fast as later ones. For
   // a state that has grown since Resume. If there is no memory, this is ok and the save fails. Errors: as in Save.
   absl::Status Prepare(State& state);
-
-  // The same, but a thread touches the memory while the trainer goes on. A save that comes before its end touches the
-  // rest. For a fresh run whose optimizer makes its state in the first training step: call it after that step.
+  // The same, but a thread touches the memory. For a fresh run whose optimizer makes its state in the first step.
   absl::Status PrepareInBackground(State& state);
 
   // Blocks until every save so far is committed or has failed. Returns the first failure that was not read yet.
@@ -232,9 +229,8 @@ class AsyncCheckpointer {
   // Gives a committed step a name, for StepSelector::Tag, and pins it if it is not pinned. Untag takes the name from
   // its step, which stays pinned. Both survive power loss when they return ok. Thread-safe.
   //   kNotFound: the step is not committed; Untag: no step has the name.
-  //   kAlreadyExists: another step has the name.
+  //   kAlreadyExists: another step has the name. kOutOfRange: the step has 64 tags.
   //   kInvalidArgument: the name is not of 1 to 128 letters, digits and "._/-", or begins with '-'.
-  //   kOutOfRange: the step has 64 tags.
   absl::Status Tag(int64_t step, std::string_view name);
   absl::Status Untag(std::string_view name);
 
