@@ -2,6 +2,7 @@
 // unless it is of an older version; all of them are what a store's journal says, which changes a record just as the
 // fact says on its own.
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -11,7 +12,7 @@
 #include "fuzz/fuzzing.h"
 #include "storage/records/fact.h"
 #include "storage/records/manifest_records.h"
-#include "storage/records/store_state.h"
+#include "storage/store/memory_catalog.h"
 
 namespace tidemark::fuzz {
 namespace {
@@ -25,7 +26,7 @@ std::string BytesOf(const std::optional<storage::StepRecord>& record) {
   return *bytes;
 }
 
-void TryFact(std::string_view bytes, storage::StoreState& state) {
+void TryFact(std::string_view bytes, storage::MemoryCatalog& catalog) {
   const absl::StatusOr<storage::Fact> fact = storage::DecodeFact(bytes);
   if (!fact.ok()) {
     return Require(
@@ -41,11 +42,11 @@ void TryFact(std::string_view bytes, storage::StoreState& state) {
     Require(again.ok() && storage::EncodeFact(*again) == written, "a fact of an older version changes twice");
   }
   const std::optional<int64_t> step = storage::StepOfFact(*fact);
-  if (!step) return state.Apply(*fact);
-  std::optional<storage::StepRecord> record = state.Find(*step);
-  storage::ApplyToStep(*fact, record);
-  state.Apply(*fact);
-  Require(BytesOf(state.Find(*step)) == BytesOf(record), "a step's record is not what its facts make of it");
+  std::optional<storage::StepRecord> record = step ? *catalog.Find(*step) : std::nullopt;
+  if (step) storage::ApplyToStep(*fact, record);
+  catalog.Apply({&*fact, 1});
+  if (!step) return;
+  Require(BytesOf(*catalog.Find(*step)) == BytesOf(record), "a step's record is not what its facts make of it");
 }
 
 }  // namespace
@@ -63,12 +64,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const fuzz::AllocationBudget budget(size);
     for (const std::string_view fact : facts) storage::DecodeFact(fact).status().IgnoreError();
   }
-  storage::StoreState state(/*unpacked_max=*/2);
-  for (const std::string_view fact : facts) fuzz::TryFact(fact, state);
-  state.ForEach([&](const storage::StepRecord& record) {
-    const bool committed = record.info.state == StepState::kCommitted;
-    fuzz::Require(state.committed().contains(record.info.step) == committed, "the committed steps are others");
-    return true;
-  });
+  storage::MemoryCatalog catalog(/*unpacked_max=*/2);
+  for (const std::string_view fact : facts) fuzz::TryFact(fact, catalog);
+  std::vector<int64_t> committed;
+  catalog
+      .ForEach([&](const storage::StepRecord& record) {
+        if (record.info.state == StepState::kCommitted) committed.push_back(record.info.step);
+        return true;
+      })
+      .IgnoreError();
+  const storage::CommittedSteps steps = *catalog.Committed();
+  fuzz::Require(std::equal(steps.begin(), steps.end(), committed.begin(), committed.end(),
+                           [](const auto& info, int64_t step) { return info->step == step; }),
+                "the committed steps are others");
   return 0;
 }

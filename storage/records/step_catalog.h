@@ -1,5 +1,5 @@
 // StepCatalog: questions about the steps of a store. The index (RocksDB) answers them, or a journal that was replayed
-// in memory (store_state.h).
+// in memory (storage/store/memory_catalog.h).
 
 #ifndef TIDEMARK_STORAGE_RECORDS_STEP_CATALOG_H_
 #define TIDEMARK_STORAGE_RECORDS_STEP_CATALOG_H_

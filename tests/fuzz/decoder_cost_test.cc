@@ -35,12 +35,12 @@
 #include "storage/records/manifest_records.h"
 #include "storage/records/metric_report.h"
 #include "storage/records/phases_record.h"
-#include "storage/records/store_state.h"
 #include "storage/shard/format/chunk_codec.h"
 #include "storage/shard/read/shard_verify.h"
 #include "storage/store/first_format/folder_note.h"
 #include "storage/store/first_format/store_request.h"
 #include "storage/store/lease.h"
+#include "storage/store/memory_catalog.h"
 #include "storage/store/store_identity.h"
 #include "tests/fuzz/cost_growth.h"
 #include "tests/snapshot/exchange/torch_pickle_testing.h"
@@ -509,7 +509,7 @@ TEST_F(DecoderCost, OfAFactGrowsAsWhatItHas) {
   EXPECT_EQ(Growth(work, 2'000), "");
 }
 
-TEST_F(DecoderCost, OfAStoreStateGrowsAsItsFacts) {
+TEST_F(DecoderCost, OfACatalogInMemoryGrowsAsItsFacts) {
   const auto work = [](uint64_t n) -> Work {
     std::vector<Fact> facts;
     for (uint64_t i = 0; i < n; ++i) {
@@ -520,8 +520,8 @@ TEST_F(DecoderCost, OfAStoreStateGrowsAsItsFacts) {
           EvaluationFact{.step = record.info.step, .attempt = record.info.attempt, .evaluation = {.evaluator = "e"}});
     }
     return [facts = std::move(facts)] {
-      StoreState state;
-      for (const Fact& fact : facts) state.Apply(fact);
+      MemoryCatalog catalog;
+      catalog.Apply(facts);
     };
   };
   EXPECT_EQ(Growth(work, 5'000), "");
