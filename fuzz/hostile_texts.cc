@@ -15,6 +15,7 @@
 #include "storage/store/lease.h"
 #include "storage/store/store_identity.h"
 #include "tests/storage/records/step_record_json.h"
+#include "tests/storage/store/first_format/written_files.h"
 
 namespace tidemark::fuzz {
 namespace {
@@ -32,7 +33,7 @@ std::string SoundReport() {
   const storage::ShardIdentity identity = IdentityAt(kHostilePlace);
   storage::MetricReport report{.store = identity.store, .step = identity.step, .attempt = identity.attempt};
   report.evaluation = {.evaluator = "e", .worker = "w", .metrics = {{"loss", 0.5}}};
-  return EncodeMetricReport(report).value();
+  return EncodeMetricReport(report);
 }
 
 // The sound text with a change, without what a report has behind it.
@@ -64,7 +65,7 @@ std::string Request(const Change& change) {
                                       .attempt = identity.attempt,
                                       .text = "the best",
                                       .asker = "pid 7 on node-3"};
-  std::string text = Changed(EncodeStoreRequest(request).value(), change);
+  std::string text = Changed(EncodeStoreRequest(request), change);
   text.pop_back();
   return Checked(text);
 }

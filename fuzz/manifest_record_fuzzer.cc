@@ -13,6 +13,7 @@
 #include "storage/store/lease.h"
 #include "storage/store/store_identity.h"
 #include "tests/storage/records/step_record_json.h"
+#include "tests/storage/store/first_format/written_files.h"
 
 namespace tidemark::fuzz {
 namespace {

@@ -16,6 +16,7 @@
 #include "storage/store/garbage.h"
 #include "storage/store/store_identity.h"
 #include "storage/store/store_layout.h"
+#include "tests/storage/store/first_format/written_files.h"
 
 namespace tidemark::fuzz {
 namespace {

@@ -32,6 +32,7 @@
 #include "storage/store/lease.h"
 #include "storage/store/store_identity.h"
 #include "tests/storage/records/step_record_json.h"
+#include "tests/storage/store/first_format/written_files.h"
 
 namespace tidemark::fuzz {
 namespace {
@@ -145,7 +146,7 @@ storage::MetricReport Report(uint8_t place, Evaluation::Outcome outcome) {
 
 // Without the check, which the targets put behind it.
 std::string ReportBody(const storage::MetricReport& report) {
-  const std::string bytes = EncodeMetricReport(report).value();
+  const std::string bytes = EncodeMetricReport(report);
   return bytes.substr(0, bytes.rfind(",\"check\""));
 }
 
@@ -204,7 +205,7 @@ void AddRecordSeeds(Seeds& seeds) {
     return std::move(out).Take() + ReportBody(report);
   };
   const auto request_seed = [](const storage::StoreRequest& request) {
-    const std::string bytes = EncodeStoreRequest(request).value();
+    const std::string bytes = EncodeStoreRequest(request);
     const std::string name = storage::RequestFileName({request.step, request.attempt}, bytes);
     ByteWriter out;
     out.Put<uint8_t>(3);  // a request, with the check that it has

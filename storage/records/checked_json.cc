@@ -3,7 +3,6 @@
 #include <set>
 #include <span>
 #include <stdexcept>
-#include <utility>
 #include <vector>
 
 #include "fmt/format.h"
@@ -25,13 +24,6 @@ constexpr size_t kTailBytes = kCheckBegin.size() + kCheckDigits + kCheckEnd.size
 
 std::string CheckOf(std::string_view bytes) {
   return fmt::format("{:016x}", ChecksumOf(std::as_bytes(std::span(bytes))));
-}
-
-std::string EncodeChecked(ScopedJson json) {
-  std::string bytes = DumpJson(std::move(json));
-  bytes.pop_back();  // the brace that closes it
-  bytes += fmt::format("{}{}{}", kCheckBegin, CheckOf(bytes), kCheckEnd);
-  return bytes;
 }
 
 absl::Status CheckEnd(std::string_view what, std::string_view bytes, size_t bytes_max) {

@@ -16,9 +16,6 @@ namespace tidemark::storage {
 // A check of the bytes, as it is written: 16 hexadecimal digits.
 std::string CheckOf(std::string_view bytes);
 
-// The object's bytes, with the check as its last field. Precondition: an object that is not empty.
-std::string EncodeChecked(ScopedJson json);
-
 // Whether the bytes are as they were written; to be asked before any field is believed, the version included.
 // kDataLoss, with `what` before it: there are more than `bytes_max`, they do not end in a check, or it is not theirs.
 absl::Status CheckEnd(std::string_view what, std::string_view bytes, size_t bytes_max);

@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "fmt/format.h"
-#include "storage/bytes/checked_encoding.h"
 #include "storage/bytes/utf8.h"
 #include "storage/io/quoted_name.h"
 #include "storage/records/checked_json.h"
@@ -20,8 +19,6 @@ constexpr size_t kEvaluatorBytesMax = 256;
 
 constexpr std::string_view kMetricFileBegin = "metrics-";
 constexpr std::string_view kReportFileEnd = ".json";
-
-std::string DigitsOf(std::string_view evaluator) { return ToHex(DigestOf(std::as_bytes(std::span(evaluator))).bytes); }
 
 // C0, DEL and C1, the last of two bytes.
 bool HasControlCharacter(std::string_view text) {
@@ -43,15 +40,6 @@ MetricReport DecodeReportFields(const Json& json) {
     throw std::invalid_argument(std::string(status.message()));
   }
   return report;
-}
-
-std::string EncodeReportFields(const MetricReport& report) {
-  ScopedJson json = EncodeEvaluation(report.evaluation);
-  (*json)["version"] = kMetricReportVersion;
-  (*json)["store"] = ToHex(report.store.bytes);
-  (*json)["step"] = report.step;
-  (*json)["attempt"] = ToHex(report.attempt.bytes);
-  return EncodeChecked(std::move(json));
 }
 
 std::string MergedName(const Evaluation& evaluation, const std::string& metric) {
@@ -88,23 +76,6 @@ absl::Status ValidateEvaluation(const Evaluation& evaluation) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> EncodeMetricReport(const MetricReport& report) {
-  if (absl::Status status = ValidateEvaluation(report.evaluation); !status.ok()) return status;
-  if (report.step < 0) {
-    return absl::InvalidArgumentError(fmt::format("a metric report for step {}, which is negative", report.step));
-  }
-  if (report.evaluation.took < absl::ZeroDuration()) {
-    return absl::InvalidArgumentError(fmt::format("evaluator '{}' has a negative duration: {}",
-                                                  report.evaluation.evaluator,
-                                                  absl::FormatDuration(report.evaluation.took)));
-  }
-  auto encoded =
-      EncodeAndCheck(fmt::format("the report of evaluator '{}' for step {}", report.evaluation.evaluator, report.step),
-                     report, EncodeReportFields, DecodeMetricReport);
-  if (!encoded.ok()) return encoded.status();
-  return std::move(encoded->bytes);
-}
-
 absl::StatusOr<MetricReport> DecodeMetricReport(std::string_view bytes) {
   // The check comes first, in every version: of bytes that are not as they were written, the version says nothing.
   if (absl::Status status = CheckEnd("metric report", bytes, kMetricReportBytesMax); !status.ok()) return status;
@@ -112,7 +83,8 @@ absl::StatusOr<MetricReport> DecodeMetricReport(std::string_view bytes) {
 }
 
 std::string MetricFileName(std::string_view evaluator) {
-  return fmt::format("{}{}{}", kMetricFileBegin, DigitsOf(evaluator), kReportFileEnd);
+  return fmt::format("{}{}{}", kMetricFileBegin, ToHex(DigestOf(std::as_bytes(std::span(evaluator))).bytes),
+                     kReportFileEnd);
 }
 
 bool IsMetricFileName(std::string_view name) {
@@ -120,10 +92,6 @@ bool IsMetricFileName(std::string_view name) {
   name.remove_prefix(kMetricFileBegin.size());
   name.remove_suffix(std::min(name.size(), kReportFileEnd.size()));
   return FromHex(name).has_value();
-}
-
-std::string InboxFileName(int64_t step, const AttemptId& attempt, std::string_view evaluator) {
-  return fmt::format("{}-{}{}", StepFolderName(step, attempt), DigitsOf(evaluator), kReportFileEnd);
 }
 
 std::optional<InboxName> ParseInboxFileName(std::string_view name) {

@@ -35,10 +35,6 @@ struct MetricReport {
 // character; a metric's name is not 1 to EntrySpec::kNameBytesMax bytes of UTF-8.
 absl::Status ValidateEvaluation(const Evaluation& evaluation);
 
-// kInvalidArgument also where the step or the time taken is negative, and where the report would be longer than
-// kMetricReportBytesMax. Other text than names may be any: what is not UTF-8 in it is replaced.
-absl::StatusOr<std::string> EncodeMetricReport(const MetricReport& report);
-
 // kDataLoss: not such a report, or not as it was written; the message says what is wrong. kUnimplemented: written by a
 // newer version. Takes no more memory than a small multiple of `bytes`, whatever they are.
 absl::StatusOr<MetricReport> DecodeMetricReport(std::string_view bytes);
@@ -47,15 +43,12 @@ absl::StatusOr<MetricReport> DecodeMetricReport(std::string_view bytes);
 std::string MetricFileName(std::string_view evaluator);
 bool IsMetricFileName(std::string_view name);
 
-// "<name of the step's folder>-<the same digits>.json": its name in inbox/.
-std::string InboxFileName(int64_t step, const AttemptId& attempt, std::string_view evaluator);
-
-// What such a name says.
+// What a report's name in inbox/ says: "<name of the step's folder>-<the same digits>.json".
 struct InboxName {
   StepFolder folder;
   std::string metric_file;  // MetricFileName of the evaluator
 };
-// Nothing for a name that InboxFileName would not give.
+// Nothing for any other name.
 std::optional<InboxName> ParseInboxFileName(std::string_view name);
 
 // Whether the step has a row of that evaluator that says more than this one: what it found, or that the step is

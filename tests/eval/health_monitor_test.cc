@@ -10,7 +10,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "storage/records/metric_report.h"
+#include "storage/records/fact.h"
 #include "tests/non_finite.h"
 #include "tests/snapshot/test_snapshot.h"
 #include "tests/storage/io/status_matchers.h"
@@ -229,11 +229,8 @@ TEST(HealthMonitor, LeavesOutEntriesBeyondWhatTheStoreTakes) {
   EXPECT_EQ(verdict.metrics.at("per_entry_left_out"), 7);
   EXPECT_TRUE(verdict.metrics.contains("norm/" + prefix + "73"));
   EXPECT_FALSE(verdict.metrics.contains("norm/" + prefix + "74"));
-  storage::MetricReport report;
-  report.step = 2;
-  report.evaluation.evaluator = std::string(256, 'h');
-  report.evaluation.metrics = verdict.metrics;
-  EXPECT_THAT(storage::EncodeMetricReport(report), IsOk());
+  const Evaluation evaluation{.evaluator = std::string(256, 'h'), .metrics = verdict.metrics};
+  EXPECT_THAT(storage::EncodeFact(storage::EvaluationFact{.step = 2, .evaluation = evaluation}), IsOk());
 }
 
 TEST(HealthMonitor, FindsNoJumpFromZeroButOneToZero) {

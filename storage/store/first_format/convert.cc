@@ -188,7 +188,7 @@ absl::Status TakeInRequests(FileSystem& files, const StoreLayout& layout, const 
   if (!entries.ok()) return entries.status();
   std::vector<StoreRequest> requests;
   for (const DirectoryEntry& entry : *entries) {
-    if (entry.type != FileType::kRegular || !ParseRequestFileName(entry.name)) continue;
+    if (entry.type != FileType::kRegular || !IsRequestFileName(entry.name)) continue;
     const absl::StatusOr<std::string> bytes = ReadCapped(files, InboxPath(layout, entry.name), kStoreRequestBytesMax);
     if (!bytes.ok() && !absl::IsDataLoss(bytes.status())) return bytes.status();
     absl::StatusOr<StoreRequest> request = bytes.ok() ? DecodeStoreRequest(*bytes) : bytes.status();

@@ -13,7 +13,6 @@
 namespace tidemark::storage {
 namespace {
 
-constexpr int kFolderNoteVersion = 1;
 // An escaped byte takes up to 6; the tags, which need no escapes, and the check have room in what is left.
 constexpr size_t kFileBytesMax = 8 * kFolderNoteBytesMax;
 static_assert(kTagsPerStepMax * (kTagBytesMax + 3) < kFolderNoteBytesMax);
@@ -30,13 +29,6 @@ std::string NotePath(const StoreLayout& layout, const StepFolder& folder, std::s
 }
 
 }  // namespace
-
-std::string EncodeFolderNote(std::string_view note, const std::vector<std::string>& tags) {
-  ScopedJson json = JsonObject("version", kFolderNoteVersion, "note", note);
-  if (tags.empty()) return DumpJson(std::move(json)) + "\n";
-  (*json)["tags"] = tags;
-  return EncodeChecked(std::move(json));
-}
 
 FolderNote DecodeFolderNote(std::string_view bytes) {
   FolderNote note;

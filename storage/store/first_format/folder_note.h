@@ -31,9 +31,7 @@ struct FolderNote {
   absl::Status problem;
 };
 
-// The file's bytes, and what they say. Pure functions. Preconditions: the note has at most kFolderNoteBytesMax bytes;
-// the tags are as CheckTags wants them.
-std::string EncodeFolderNote(std::string_view note, const std::vector<std::string>& tags);
+// What the file's bytes say. A pure function.
 FolderNote DecodeFolderNote(std::string_view bytes);
 
 // nullopt: there is none. An error: it is not known whether there is one.

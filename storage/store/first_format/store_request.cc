@@ -1,10 +1,8 @@
 #include "storage/store/first_format/store_request.h"
 
-#include <span>
 #include <stdexcept>
 
 #include "fmt/format.h"
-#include "storage/bytes/checked_encoding.h"
 #include "storage/records/checked_json.h"
 #include "storage/records/json_fields.h"
 #include "storage/records/tag.h"
@@ -49,13 +47,6 @@ StoreRequest DecodeRequestFields(const Json& json) {
   return request;
 }
 
-std::string EncodeRequestFields(const StoreRequest& request) {
-  return EncodeChecked(JsonObject("version", kStoreRequestVersion, "request", RequestKindName(request.kind), "store",
-                                  ToHex(request.store.bytes), "step", request.step, "attempt",
-                                  ToHex(request.attempt.bytes), "text", request.text, "asker", request.asker,
-                                  "asked_unix_ns", absl::ToUnixNanos(request.asked)));
-}
-
 }  // namespace
 
 std::string_view RequestKindName(StoreRequest::Kind kind) {
@@ -74,36 +65,19 @@ std::string_view RequestKindName(StoreRequest::Kind kind) {
   return "";
 }
 
-absl::StatusOr<std::string> EncodeStoreRequest(const StoreRequest& request) {
-  // The caps are held against what is written, which is longer where a text is not UTF-8.
-  auto encoded = EncodeAndCheck(fmt::format("the request to {} step {}", RequestKindName(request.kind), request.step),
-                                request, EncodeRequestFields, DecodeStoreRequest);
-  if (!encoded.ok()) return encoded.status();
-  return std::move(encoded->bytes);
-}
-
 absl::StatusOr<StoreRequest> DecodeStoreRequest(std::string_view bytes) {
   // The check comes first, in every version: of bytes that are not as they were written, the version says nothing.
   if (absl::Status status = CheckEnd("request", bytes, kStoreRequestBytesMax); !status.ok()) return status;
   return DecodeJson<StoreRequest>("request", bytes, kStoreRequestVersion, ParseStrictly, DecodeRequestFields);
 }
 
-std::string RequestFileName(const StepFolder& folder, std::string_view bytes) {
-  return fmt::format("{}{}-{}{}", kNameBegin, StepFolderName(folder.step, folder.attempt),
-                     ToHex(DigestOf(std::as_bytes(std::span(bytes))).bytes), kNameEnd);
-}
-
-std::optional<RequestName> ParseRequestFileName(std::string_view name) {
-  if (!name.starts_with(kNameBegin) || !name.ends_with(kNameEnd)) return std::nullopt;
+bool IsRequestFileName(std::string_view name) {
+  if (!name.starts_with(kNameBegin) || !name.ends_with(kNameEnd)) return false;
   name.remove_prefix(kNameBegin.size());
-  if (name.size() < kNameEnd.size()) return std::nullopt;
+  if (name.size() < kNameEnd.size()) return false;
   name.remove_suffix(kNameEnd.size());
   const size_t dash = name.rfind('-');
-  if (dash == std::string_view::npos) return std::nullopt;
-  const auto folder = ParseStepFolderName(name.substr(0, dash));
-  const auto digest = FromHex(name.substr(dash + 1));
-  if (!folder || !digest) return std::nullopt;
-  return RequestName{.folder = *folder, .digest = Digest128{*digest}};
+  return dash != std::string_view::npos && ParseStepFolderName(name.substr(0, dash)) && FromHex(name.substr(dash + 1));
 }
 
 }  // namespace tidemark::storage

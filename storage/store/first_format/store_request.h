@@ -9,7 +9,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 
@@ -46,25 +45,13 @@ struct StoreRequest {
 // "pin", "unpin", "delete", "tag", "untag"
 std::string_view RequestKindName(StoreRequest::Kind kind);
 
-// kInvalidArgument: the step is negative, a text is longer than its cap, or a name is no tag's. Texts that are not
-// UTF-8 are replaced.
-absl::StatusOr<std::string> EncodeStoreRequest(const StoreRequest& request);
-
 // kDataLoss: not such a request, or not as it was written; the message says what is wrong. kUnimplemented: written by a
 // newer version. Takes no more memory than a small multiple of `bytes`, whatever they are.
 absl::StatusOr<StoreRequest> DecodeStoreRequest(std::string_view bytes);
 
-// "request-<name of the step's folder>-<32 hexadecimal digits of the bytes' XXH3-128>.json": its name in inbox/. The
-// same request has the same name, so that one which is delivered twice is there once, and a name always has the same
-// bytes, so that none is taken for one that was read before.
-std::string RequestFileName(const StepFolder& folder, std::string_view bytes);
-
-struct RequestName {
-  StepFolder folder;
-  Digest128 digest;  // of the bytes
-};
-// Nothing for a name that RequestFileName would not give.
-std::optional<RequestName> ParseRequestFileName(std::string_view name);
+// Whether that is the name of a request in inbox/: "request-<name of the step's folder>-<32 hexadecimal digits of the
+// bytes' XXH3-128>.json".
+bool IsRequestFileName(std::string_view name);
 
 }  // namespace tidemark::storage
 

@@ -14,6 +14,7 @@
 #include "tests/storage/io/drawn_cases.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/records/checked_object.h"
+#include "tests/storage/store/first_format/written_files.h"
 #include "tidemark/entry.h"
 
 namespace tidemark::storage {
@@ -38,21 +39,15 @@ MetricReport MakeReport() {
                          .took = absl::Nanoseconds(987654321)}};
 }
 
-std::string EncodeReport(const MetricReport& report) {
-  absl::StatusOr<std::string> bytes = EncodeMetricReport(report);
-  EXPECT_THAT(bytes, IsOk());
-  return bytes.ok() ? *bytes : "";
-}
-
 nlohmann::json GoodReport() {
-  nlohmann::json object = ParseJson(EncodeReport(MakeReport()));
+  nlohmann::json object = ParseJson(EncodeMetricReport(MakeReport()));
   object.erase("check");
   return object;
 }
 
 TEST(MetricReport, SurvivesEncodingExactly) {
   const MetricReport report = MakeReport();
-  auto decoded = DecodeMetricReport(EncodeReport(report));
+  auto decoded = DecodeMetricReport(EncodeMetricReport(report));
   ASSERT_THAT(decoded, IsOk());
   EXPECT_EQ(decoded->store, report.store);
   EXPECT_EQ(decoded->step, 1000);
@@ -70,38 +65,6 @@ TEST(MetricReport, SurvivesEncodingExactly) {
   EXPECT_EQ(evaluation.unhealthy, "NaN in größe");
   EXPECT_EQ(evaluation.reported, report.evaluation.reported);
   EXPECT_EQ(evaluation.took, report.evaluation.took);
-}
-
-TEST(MetricReport, IsOneLineWithItsCheckAtTheEnd) {
-  const std::string bytes = EncodeReport(MakeReport());
-  EXPECT_EQ(bytes, WithCheck(GoodReport().dump()));
-  EXPECT_EQ(bytes.find('\n'), bytes.size() - 1);
-}
-
-TEST(MetricReport, ReplacesTextThatIsNotUtf8) {
-  MetricReport report = MakeReport();
-  report.evaluation.reason = "path/\xff";
-  auto decoded = DecodeMetricReport(EncodeReport(report));
-  ASSERT_THAT(decoded, IsOk());
-  EXPECT_EQ(decoded->evaluation.reason, "path/\xef\xbf\xbd");
-}
-
-TEST(MetricReport, IsNotEncodedWhereItCouldNotBeRead) {
-  const auto expect_refused = [](const MetricReport& report, const char* why) {
-    EXPECT_THAT(EncodeMetricReport(report), StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr(why)));
-  };
-  MetricReport report = MakeReport();
-  report.step = -1;
-  expect_refused(report, "step -1, which is negative");
-  report = MakeReport();
-  report.evaluation.took = -absl::Seconds(1);
-  expect_refused(report, "has a negative duration: -1s");
-  report = MakeReport();
-  report.evaluation.evaluator = "";
-  expect_refused(report, "has 0 bytes; it must have 1 to 256");
-  report = MakeReport();
-  report.evaluation.reason = std::string(kMetricReportBytesMax, 'x');
-  expect_refused(report, "where at most 1048576 are expected");
 }
 
 TEST(ValidateEvaluation, RefusesEachViolation) {
@@ -203,14 +166,14 @@ TEST(MetricReport, RefusesANewerVersionOnlyWhereTheCheckHolds) {
   nlohmann::json newer = {{"version", 2}};
   EXPECT_THAT(DecodeMetricReport(WithCheck(newer.dump())),
               StatusIs(absl::StatusCode::kUnimplemented, HasSubstr("metric report has version 2")));
-  std::string flipped = EncodeReport(MakeReport());
+  std::string flipped = EncodeMetricReport(MakeReport());
   flipped.replace(flipped.find("\"version\":1"), 11, "\"version\":2");
   EXPECT_THAT(DecodeMetricReport(flipped),
               StatusIs(absl::StatusCode::kDataLoss, HasSubstr("its check does not match")));
 }
 
 TEST(MetricReport, RefusesEveryTruncationAndExtension) {
-  const std::string bytes = EncodeReport(MakeReport());
+  const std::string bytes = EncodeMetricReport(MakeReport());
   for (size_t size = 0; size < bytes.size(); ++size) {
     EXPECT_THAT(DecodeMetricReport(bytes.substr(0, size)), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("check")))
         << size;
@@ -219,7 +182,7 @@ TEST(MetricReport, RefusesEveryTruncationAndExtension) {
 }
 
 TEST(MetricReport, RefusesEveryFlippedBitAndManyRandomChanges) {
-  const std::string bytes = EncodeReport(MakeReport());
+  const std::string bytes = EncodeMetricReport(MakeReport());
   for (size_t bit = 0; bit < bytes.size() * 8; ++bit) {
     std::string changed = bytes;
     changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ (1 << bit % 8));
@@ -248,7 +211,7 @@ TEST(MetricReport, SurvivesRandomChangesUnderAValidCheck) {
     changed[random() % object.size()] = "0129-.eE\"{}[]:,\\x/\x01\xff"[random() % 20];
     auto decoded = DecodeMetricReport(WithCheck(changed));
     if (decoded.ok()) {
-      EXPECT_THAT(DecodeMetricReport(EncodeReport(*decoded)), IsOk()) << changed;
+      EXPECT_THAT(DecodeMetricReport(EncodeMetricReport(*decoded)), IsOk()) << changed;
     } else {
       EXPECT_TRUE(absl::IsDataLoss(decoded.status()) || absl::IsUnimplemented(decoded.status())) << changed;
     }

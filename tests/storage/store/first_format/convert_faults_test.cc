@@ -16,6 +16,7 @@
 #include "tests/storage/io/drawn_cases.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/store/first_format/convert_testing.h"
+#include "tests/storage/store/first_format/written_files.h"
 
 namespace tidemark::storage {
 namespace {

@@ -17,6 +17,7 @@
 #include "storage/store/store_identity.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/store/first_format/convert_testing.h"
+#include "tests/storage/store/first_format/written_files.h"
 
 namespace tidemark::storage {
 namespace {
@@ -182,7 +183,7 @@ TEST_F(ConvertTest, LeavesReportsOutThatCannotBeUsed) {
 TEST_F(ConvertTest, BelievesNotesAndReportsOfFoldersThatNoRecordHas) {
   PutFile(disk_, InFolder(20, "pin.json"), EncodeFolderNote("another note", {"baseline", "v2"}));
   PutFile(disk_, InFolder(6, "pin.json"), EncodeFolderNote("found", {"v3"}));
-  PutFile(disk_, InFolder(6, MetricFileName("test")), EncodeMetricReport(Report(6, "test")).value());
+  PutFile(disk_, InFolder(6, MetricFileName("test")), EncodeMetricReport(Report(6, "test")));
   PutFile(disk_, InFolder(35, "deleted.json"), EncodeFolderNote("too old", {}));
   // Of these the records count: the one is pinned, the other the latest.
   ASSERT_THAT(RemoveTree(disk_, kLayout.attempt(70, GoldenFolder(70).attempt)), IsOk());

@@ -19,6 +19,7 @@
 #include "tests/format/golden_store.h"
 #include "tests/storage/io/simulated_disk.h"
 #include "tests/storage/io/status_matchers.h"
+#include "tests/storage/store/first_format/written_files.h"
 #include "tests/storage/store/store_testing.h"
 #include "tests/storage/store/test_store.h"
 
@@ -173,18 +174,17 @@ class ConvertTest : public testing::Test {
   }
   void Deliver(const MetricReport& report) {
     PutFile(disk_, InboxPath(kLayout, InboxFileName(report.step, report.attempt, report.evaluation.evaluator)),
-            EncodeMetricReport(report).value());
+            EncodeMetricReport(report));
   }
   void Ask(StoreRequest::Kind kind, StepFolder about, std::string text, int64_t second) {
-    const auto bytes = EncodeStoreRequest({.kind = kind,
-                                           .store = *ReadStoreIdentity(disk_, kLayout),
-                                           .step = about.step,
-                                           .attempt = about.attempt,
-                                           .text = std::move(text),
-                                           .asker = "a test",
-                                           .asked = absl::FromUnixSeconds(second)});
-    ASSERT_THAT(bytes, IsOk());
-    PutFile(disk_, InboxPath(kLayout, RequestFileName(about, *bytes)), *bytes);
+    const std::string bytes = EncodeStoreRequest({.kind = kind,
+                                                  .store = *ReadStoreIdentity(disk_, kLayout),
+                                                  .step = about.step,
+                                                  .attempt = about.attempt,
+                                                  .text = std::move(text),
+                                                  .asker = "a test",
+                                                  .asked = absl::FromUnixSeconds(second)});
+    PutFile(disk_, InboxPath(kLayout, RequestFileName(about, bytes)), bytes);
   }
 
   SimulatedDisk disk_;

@@ -14,6 +14,7 @@
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/status_matchers.h"
 #include "tests/storage/io/test_directory.h"
+#include "tests/storage/store/first_format/written_files.h"
 
 namespace tidemark::storage {
 namespace {

@@ -11,6 +11,7 @@
 #include "tests/storage/io/drawn_cases.h"
 #include "tests/storage/io/failing_file_system.h"
 #include "tests/storage/io/test_directory.h"
+#include "tests/storage/store/first_format/written_files.h"
 #include "tests/storage/store/test_store.h"
 
 namespace tidemark::storage {
@@ -39,7 +40,7 @@ class ReportFilesTest : public testing::Test {
   }
 
   void Place(const ShardIdentity& identity, const MetricReport& report, const std::string& evaluator) {
-    std::ofstream(PathOf(identity, evaluator), std::ios::binary) << *EncodeMetricReport(report);
+    std::ofstream(PathOf(identity, evaluator), std::ios::binary) << EncodeMetricReport(report);
   }
 
   absl::Status Apply(const ShardIdentity& identity, StepInfo& info, FileSystem& files = PosixFileSystem()) {
@@ -108,7 +109,7 @@ TEST_F(ReportFilesTest, ReadsTheInboxAndLeavesOutWhatCannotBeUsed) {
   fs::create_directories(layout_.inbox());
   const auto deliver = [&](const MetricReport& report, const std::string& evaluator) {
     std::ofstream(InboxPath(layout_, InboxFileName(step.step, step.attempt, evaluator)), std::ios::binary)
-        << *EncodeMetricReport(report);
+        << EncodeMetricReport(report);
   };
   deliver(ReportOn(step, 0.5, "validation"), "validation");
   deliver(ReportOn(step, 0.75, "test"), "test");
