@@ -442,8 +442,6 @@ FileFailures::FileFailures() : outer_(std::exchange(innermost_failures, this)) {
 
 FileFailures::~FileFailures() { innermost_failures = outer_; }
 
-bool FileFailures::Active() { return innermost_failures != nullptr; }
-
 absl::Status FileFailures::Take() {
   return innermost_failures == nullptr ? absl::OkStatus() : std::exchange(innermost_failures->first_, absl::OkStatus());
 }

@@ -46,9 +46,6 @@ class FileFailures {
   // The first failure since the last call, of the calling thread's innermost one; ok: none, be it of either.
   static absl::Status Take();
 
-  // Whether the calling thread has one, as it does while it calls RocksDB. For tests.
-  static bool Active();
-
  private:
   friend void NoteFileFailure(const absl::Status& status);
 
