@@ -76,7 +76,6 @@ std::string EncodeBestModes(const BestModes& modes) {
 }
 
 absl::StatusOr<BestModes> DecodeBestModes(std::string_view bytes) {
-  const auto parse = [](std::string_view text) { return ParseJson(text); };
   const auto decode = [](const Json& json) {
     BestModes modes;
     if (!json.at("metrics").is_object()) throw std::invalid_argument("metrics are not an object");
@@ -85,7 +84,7 @@ absl::StatusOr<BestModes> DecodeBestModes(std::string_view bytes) {
     }
     return modes;
   };
-  return DecodeJson<BestModes>("best record", bytes, kBestModesVersion, parse, decode);
+  return DecodeJson<BestModes>("best record", bytes, kBestModesVersion, decode);
 }
 
 std::optional<BestMode> FindBestMode(const BestModes& recorded, std::string_view metric) {

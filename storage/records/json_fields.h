@@ -119,13 +119,15 @@ std::string JsonProblem(const std::exception& error);
 // than refused.
 std::string DumpJson(ScopedJson json);
 
+inline Json ParseWhole(std::string_view bytes) { return ParseJson(bytes); }
+
 // Hands the object that `parse` makes of `bytes` to `decode`, whose result it returns. Errors, with `what`:
 // - kDataLoss: one of them throws.
 // - kResourceExhausted: one of them throws std::bad_alloc, which says nothing about the bytes.
 // - kUnimplemented: the object's "version" is above `version_max`.
-template <typename Record, typename Parse, typename DecodeFunction>
-absl::StatusOr<Record> DecodeJson(std::string_view what, std::string_view bytes, int version_max, const Parse& parse,
-                                  const DecodeFunction& decode) {
+template <typename Record, typename DecodeFunction>
+absl::StatusOr<Record> DecodeJson(std::string_view what, std::string_view bytes, int version_max,
+                                  const DecodeFunction& decode, Json (*parse)(std::string_view) = ParseWhole) {
   try {
     ScopedJson json(parse(bytes));
     const int64_t version = DecodeInt64(json->at("version"));

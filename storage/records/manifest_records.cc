@@ -1,6 +1,5 @@
 #include "storage/records/manifest_records.h"
 
-#include <functional>
 #include <stdexcept>
 #include <utility>
 
@@ -47,13 +46,6 @@ ShardsDigest DecodeShards(const Json& json) {
   return shards;
 }
 
-template <typename Record>
-absl::StatusOr<Record> Decode(std::string_view bytes, std::string_view what,
-                              const std::function<Record(const Json&)>& decode, int version_max = kManifestVersion) {
-  const auto parse = [](std::string_view text) { return ParseJson(text); };
-  return DecodeJson<Record>(fmt::format("{} record", what), bytes, version_max, parse, decode);
-}
-
 }  // namespace
 
 bool MayHaveFiles(StepState state) {
@@ -93,7 +85,7 @@ absl::StatusOr<StoreRecord> DecodeStoreRecord(std::string_view bytes) {
                        .sequence = DecodeUnsigned<uint64_t>(json.at("sequence")),
                        .version = json.at("version").get<int>()};
   };
-  return Decode<StoreRecord>(bytes, "store", decode, kStoreRecordVersion);
+  return DecodeJson<StoreRecord>("store record", bytes, kStoreRecordVersion, decode);
 }
 
 std::string EncodeDeletionRecord(const DeletionRecord& record) {
@@ -110,7 +102,7 @@ absl::StatusOr<DeletionRecord> DecodeDeletionRecord(std::string_view bytes) {
     for (const Json& attempt : json.at("references")) record.references.push_back(DecodeId<AttemptId>(attempt));
     return record;
   };
-  return Decode<DeletionRecord>(bytes, "deletion", decode, kDeletionRecordVersion);
+  return DecodeJson<DeletionRecord>("deletion record", bytes, kDeletionRecordVersion, decode);
 }
 
 absl::StatusOr<StepRecord> DecodeStepRecord(std::string_view bytes) {
@@ -142,7 +134,7 @@ absl::StatusOr<StepRecord> DecodeStepRecord(std::string_view bytes) {
     }
     return record;
   };
-  return Decode<StepRecord>(bytes, "step", decode, kStepRecordVersion);
+  return DecodeJson<StepRecord>("step record", bytes, kStepRecordVersion, decode);
 }
 
 std::string StepKey(int64_t step) {

@@ -28,8 +28,6 @@
 
 namespace tidemark::storage {
 
-inline constexpr int kManifestVersion = 1;
-
 // The store's own record says what else may be there, so that an older library refuses it before it reads or changes
 // anything else. 1: no indices. 2: indices. 3: step and deletion records of version 2, and the index of
 // committed steps.

@@ -79,7 +79,7 @@ absl::Status ValidateEvaluation(const Evaluation& evaluation) {
 absl::StatusOr<MetricReport> DecodeMetricReport(std::string_view bytes) {
   // The check comes first, in every version: of bytes that are not as they were written, the version says nothing.
   if (absl::Status status = CheckEnd("metric report", bytes, kMetricReportBytesMax); !status.ok()) return status;
-  return DecodeJson<MetricReport>("metric report", bytes, kMetricReportVersion, ParseStrictly, DecodeReportFields);
+  return DecodeJson<MetricReport>("metric report", bytes, kMetricReportVersion, DecodeReportFields, ParseStrictly);
 }
 
 std::string MetricFileName(std::string_view evaluator) {

@@ -64,7 +64,6 @@ std::string EncodePhasesRecord(const PhasesRecord& record) {
 }
 
 absl::StatusOr<PhasesRecord> DecodePhasesRecord(std::string_view bytes) {
-  const auto parse = [](std::string_view text) { return ParseJson(text); };
   const auto decode = [](const Json& json) {
     PhasesRecord record;
     record.attempt = ToHex(DecodeId<AttemptId>(json.at("attempt")).bytes);
@@ -77,7 +76,7 @@ absl::StatusOr<PhasesRecord> DecodePhasesRecord(std::string_view bytes) {
     }
     return record;
   };
-  return DecodeJson<PhasesRecord>("phases record", bytes, kPhasesRecordVersion, parse, decode);
+  return DecodeJson<PhasesRecord>("phases record", bytes, kPhasesRecordVersion, decode);
 }
 
 std::string PhasesKey(int64_t step) {

@@ -65,8 +65,7 @@ std::string EncodeLeaseNote(const LeaseNote& note) {
 }
 
 absl::StatusOr<LeaseNote> DecodeLeaseNote(std::string_view bytes) {
-  const auto parse = [](std::string_view text) { return ParseJson(text); };
-  return DecodeJson<LeaseNote>("lease note", bytes, kLeaseNoteVersion, parse, [](const Json& json) {
+  return DecodeJson<LeaseNote>("lease note", bytes, kLeaseNoteVersion, [](const Json& json) {
     LeaseNote note;
     note.step = DecodeStep(json.at("step"));
     note.attempt = DecodeId<AttemptId>(json.at("attempt"));

@@ -68,7 +68,7 @@ std::string_view RequestKindName(StoreRequest::Kind kind) {
 absl::StatusOr<StoreRequest> DecodeStoreRequest(std::string_view bytes) {
   // The check comes first, in every version: of bytes that are not as they were written, the version says nothing.
   if (absl::Status status = CheckEnd("request", bytes, kStoreRequestBytesMax); !status.ok()) return status;
-  return DecodeJson<StoreRequest>("request", bytes, kStoreRequestVersion, ParseStrictly, DecodeRequestFields);
+  return DecodeJson<StoreRequest>("request", bytes, kStoreRequestVersion, DecodeRequestFields, ParseStrictly);
 }
 
 bool IsRequestFileName(std::string_view name) {

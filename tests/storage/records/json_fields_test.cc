@@ -54,9 +54,8 @@ TEST(JsonFields, RefuseWholeNumbersOutOfTheirRange) {
 }
 
 TEST(DecodeJson, TurnsWhatIsThrownIntoAStatus) {
-  const auto parse = [](std::string_view bytes) { return ParseJson(bytes); };
   const auto decode = [](const Json& json) { return DecodeStep(json.at("step")); };
-  const auto run = [&](std::string_view bytes) { return DecodeJson<int64_t>("thing", bytes, 2, parse, decode); };
+  const auto run = [&](std::string_view bytes) { return DecodeJson<int64_t>("thing", bytes, 2, decode); };
   EXPECT_EQ(*run(R"({"version": 2, "step": 7})"), 7);
   EXPECT_THAT(run("{"), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("thing of 1 bytes: ")));
   EXPECT_THAT(run(R"({"version": 1})"), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("'step'")));
@@ -66,9 +65,8 @@ TEST(DecodeJson, TurnsWhatIsThrownIntoAStatus) {
 }
 
 TEST(DecodeJson, SaysNothingAboutTheBytesWhereThereIsNoMemory) {
-  const auto parse = [](std::string_view bytes) { return ParseJson(bytes); };
   const auto decode = [](const Json&) -> int64_t { throw std::bad_alloc(); };
-  EXPECT_THAT(DecodeJson<int64_t>("thing", R"({"version": 1})", 1, parse, decode),
+  EXPECT_THAT(DecodeJson<int64_t>("thing", R"({"version": 1})", 1, decode),
               StatusIs(absl::StatusCode::kResourceExhausted, "thing: the system has no memory"));
 }
 
