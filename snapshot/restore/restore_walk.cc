@@ -10,6 +10,7 @@
 #include "snapshot/ranks/ranked_restore.h"
 #include "storage/io/exception_status.h"
 #include "storage/store/attempt_reader.h"
+#include "storage/store/attempt_verify.h"
 
 namespace tidemark {
 namespace {
@@ -74,13 +75,8 @@ RestoreResult RestoreWalk::Try(const storage::StepRecord& record, State& state, 
 // A step that was found damaged or lost, and is asked for by name: perhaps it was a bad cable, or its disk is back.
 // Every byte must verify before the mark is taken back.
 absl::Status RestoreWalk::Reexamine(storage::StepRecord& record) {
-  absl::StatusOr<storage::Attempt> attempt = OpenRecorded(source(), record);
-  absl::Status sound = attempt.status();
-  if (sound.ok()) {
-    const auto id = storage::FromHex(record.info.attempt);
-    sound = storage::VerifyAndSync(files_, catalog_->layout(), {record.info.step, storage::AttemptId{*id}}, *attempt,
-                                   read_);
-  }
+  absl::Status sound = storage::CheckAttempt(files_, catalog_->layout(), catalog_->id(), record, {.read = read_});
+  if (sound.ok()) sound = storage::SyncAttempt(files_, catalog_->layout(), record);
   if (!sound.ok()) {
     damage_seen_();
     return absl::DataLossError(

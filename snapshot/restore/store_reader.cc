@@ -30,8 +30,7 @@ constexpr std::string_view kMayBeAStore =
     "; there are steps in it, though: a repair, or opening it to write, asks them which store it is";
 
 bool HasAttempts(storage::FileSystem& files, const storage::StoreLayout& layout) {
-  std::vector<std::string> strangers;
-  const absl::StatusOr<std::vector<storage::StepFolder>> folders = storage::ListAttempts(files, layout, &strangers);
+  const absl::StatusOr<std::vector<storage::StepFolder>> folders = storage::ListAttempts(files, layout);
   return folders.ok() && !folders->empty();
 }
 

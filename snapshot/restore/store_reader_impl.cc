@@ -106,8 +106,7 @@ absl::Status StoreReader::Impl::ReadRecords() {
 // The steps as a rebuild of the journal would find them in the shards. Of several attempts at a step the last one
 // counts.
 absl::Status StoreReader::Impl::LoadShards() {
-  std::vector<std::string> strangers;
-  absl::StatusOr<std::vector<storage::StepFolder>> folders = storage::ListAttempts(files, layout, &strangers);
+  absl::StatusOr<std::vector<storage::StepFolder>> folders = storage::ListAttempts(files, layout);
   if (!folders.ok()) return folders.status();
   std::map<int64_t, storage::StepRecord> attempts;
   for (const storage::StepFolder& folder : *folders) {

@@ -11,7 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "fmt/format.h"
 #include "storage/records/json_fields.h"
-#include "storage/shard/read/shard_verify.h"
+#include "storage/store/store_identity.h"
 
 namespace tidemark::storage {
 namespace {
@@ -70,9 +70,7 @@ absl::StatusOr<std::unique_ptr<ShardReader>> OpenFirstShard(FileSystem& files, c
 }
 
 // The shard itself says nothing, as opposed to the disk under it.
-bool IsUnreadable(const absl::Status& status) {
-  return absl::IsNotFound(status) || absl::IsDataLoss(status) || absl::IsUnimplemented(status);
-}
+bool IsUnreadable(const absl::Status& status) { return IsMissingOrDamaged(status) || absl::IsUnimplemented(status); }
 
 // Puts the record together, shard by shard, from rank 0 on.
 class RecordMaker {
@@ -160,6 +158,10 @@ absl::StatusOr<StepRecord> ReadAttemptRecord(FileSystem& files, const StoreLayou
   return record.Take();
 }
 
+bool IsAboutAttempt(const absl::Status& status) {
+  return IsMissingOrDamaged(status) || absl::IsFailedPrecondition(status) || absl::IsUnimplemented(status);
+}
+
 absl::StatusOr<std::vector<uint32_t>> FindRanks(FileSystem& files, const StoreLayout& layout, const StepFolder& folder,
                                                 uint32_t world_size) {
   const absl::StatusOr<std::vector<DirectoryEntry>> entries =
@@ -193,7 +195,7 @@ absl::StatusOr<std::vector<StepFolder>> ListAttempts(FileSystem& files, const St
     const auto folder = ParseStepFolderName(entry.name);
     if (folder && entry.type == FileType::kDirectory) {
       folders.push_back(*folder);
-    } else {
+    } else if (strangers != nullptr) {
       strangers->push_back(entry.name);
     }
   }
@@ -201,8 +203,7 @@ absl::StatusOr<std::vector<StepFolder>> ListAttempts(FileSystem& files, const St
 }
 
 absl::StatusOr<StoreId> FindStoreId(FileSystem& files, const StoreLayout& layout) {
-  std::vector<std::string> strangers;
-  absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files, layout, &strangers);
+  absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files, layout);
   if (!folders.ok()) return folders.status();
   std::unique_ptr<ShardReader> first;
   for (const StepFolder& folder : *folders) {
@@ -224,22 +225,16 @@ absl::StatusOr<StoreId> FindStoreId(FileSystem& files, const StoreLayout& layout
   return absl::NotFoundError(fmt::format("{}: no shard can be read", layout.steps()));
 }
 
-absl::Status VerifyAndSync(FileSystem& files, const StoreLayout& layout, const StepFolder& folder,
-                           const Attempt& attempt, const ShardReadOptions& options) {
-  for (const auto& shard : attempt.shards) {
-    absl::StatusOr<ShardVerification> verified =
-        VerifyShard(files, shard->path(), layout.steps(), &shard->header().identity, options);
-    if (!verified.ok()) return verified.status();
-    for (const ShardDamage& damage : verified->damage) {
-      if (!damage.unused) return absl::DataLossError(fmt::format("{}: {}", damage.path, damage.what));
-    }
-    auto file = files.OpenForRead(shard->path(), /*direct=*/false);
-    if (!file.ok()) return file.status();
-    if (absl::Status status = (*file)->SyncData(); !status.ok()) return status;
+absl::Status SyncAttempt(FileSystem& files, const StoreLayout& layout, const StepRecord& record) {
+  const StepInfo& info = record.info;
+  const AttemptId attempt{*FromHex(info.attempt)};
+  for (uint32_t rank = 0; rank < info.world_size; ++rank) {
+    const auto shard = files.OpenForRead(layout.shard(info.step, attempt, rank, info.world_size), /*direct=*/false);
+    if (!shard.ok()) return shard.status();
+    if (absl::Status status = (*shard)->SyncData(); !status.ok()) return status;
   }
-  if (absl::Status status = files.SyncDirectory(layout.attempt(folder.step, folder.attempt)); !status.ok())
-    return status;
-  return files.SyncDirectory(layout.steps());
+  absl::Status status = files.SyncDirectory(layout.attempt(info.step, attempt));
+  return status.ok() ? files.SyncDirectory(layout.steps()) : status;
 }
 
 absl::Status SyncReferences(FileSystem& files, const StoreLayout& layout,

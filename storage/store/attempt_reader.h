@@ -30,6 +30,9 @@ struct Attempt {
 absl::StatusOr<Attempt> ReadAttempt(FileSystem& files, const StoreLayout& layout, const StoreId& store,
                                     const StepFolder& folder);
 
+// Whether an error of ReadAttempt says something about the attempt, as opposed to the disk or the permissions under it.
+bool IsAboutAttempt(const absl::Status& status);
+
 // One shard of it, with the same errors.
 absl::StatusOr<std::unique_ptr<ShardReader>> ReadShard(FileSystem& files, const StoreLayout& layout,
                                                        const StoreId& store, const StepFolder& folder, uint32_t rank,
@@ -46,18 +49,16 @@ absl::StatusOr<std::vector<uint32_t>> FindRanks(FileSystem& files, const StoreLa
 // kDataLoss: the attempt in `path` has other shards than those that were committed.
 absl::Status CheckShards(const StepRecord& found, const StepRecord& committed, std::string_view path);
 
-// The attempts in steps/, by name. Names that are no attempt's are appended to `*strangers`.
+// The attempts in steps/, by name. Names that are no attempt's are appended to `*strangers`, if that is not null.
 absl::StatusOr<std::vector<StepFolder>> ListAttempts(FileSystem& files, const StoreLayout& layout,
-                                                     std::vector<std::string>* strangers);
+                                                     std::vector<std::string>* strangers = nullptr);
 
 // The store id in the headers of the shards that can be read. kNotFound if there is none; kFailedPrecondition if they
 // disagree. Any error but kNotFound, kDataLoss and kUnimplemented of any shard is returned.
 absl::StatusOr<StoreId> FindStoreId(FileSystem& files, const StoreLayout& layout);
 
-// Reads every byte of the attempt and, if all that belong to something are sound, syncs its files and folders.
-// kDataLoss says what is damaged.
-absl::Status VerifyAndSync(FileSystem& files, const StoreLayout& layout, const StepFolder& folder,
-                           const Attempt& attempt, const ShardReadOptions& options);
+// Syncs the shards of the attempt that has this record, and their folders.
+absl::Status SyncAttempt(FileSystem& files, const StoreLayout& layout, const StepRecord& record);
 
 // Syncs these files and their folders. What a person has put back may not be synced.
 absl::Status SyncReferences(FileSystem& files, const StoreLayout& layout, const std::vector<FileReference>& references);

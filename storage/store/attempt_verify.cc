@@ -75,4 +75,14 @@ absl::StatusOr<AttemptVerification> VerifyAttempt(FileSystem& files, const Store
   return attempt;
 }
 
+absl::Status CheckAttempt(FileSystem& files, const StoreLayout& layout, const StoreId& store, const StepRecord& record,
+                          const AttemptVerifyOptions& options) {
+  const absl::StatusOr<AttemptVerification> verified = VerifyAttempt(files, layout, store, record, options);
+  if (!verified.ok()) return verified.status();
+  for (const ShardDamage& damage : verified->damage) {
+    if (!damage.unused) return absl::DataLossError(damage.what);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace tidemark::storage

@@ -8,6 +8,7 @@
 #include <functional>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "storage/io/file_system.h"
 #include "storage/records/manifest_records.h"
@@ -23,7 +24,9 @@ inline constexpr size_t kMissingShardsListedMax = 100;
 struct AttemptVerifyOptions {
   ShardReadOptions read;
   ChunkSample sample;
-  std::function<void(uint64_t)> progress;  // as VerifyShard calls it
+  // Called on the caller's thread with the number of bytes that were read since the last call. May be null.
+  std::function<void(uint64_t)> progress;
+  // Asked on any thread; the work ends with kCancelled when it returns true. May be null.
   std::function<bool()> cancelled;
 };
 
@@ -43,6 +46,10 @@ struct AttemptVerification {
 // itself failed. Precondition: the record's attempt is a valid id.
 absl::StatusOr<AttemptVerification> VerifyAttempt(FileSystem& files, const StoreLayout& layout, const StoreId& store,
                                                   const StepRecord& record, const AttemptVerifyOptions& options);
+
+// The same for a caller that needs no list. kDataLoss: a restore would come upon damage; the message names the first.
+absl::Status CheckAttempt(FileSystem& files, const StoreLayout& layout, const StoreId& store, const StepRecord& record,
+                          const AttemptVerifyOptions& options);
 
 }  // namespace tidemark::storage
 

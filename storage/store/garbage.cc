@@ -74,8 +74,7 @@ bool IsAttemptOf(const std::optional<StepRecord>& record, const AttemptId& attem
 }
 
 absl::Status CheckEpochs(FileSystem& files, const StoreLayout& layout, const StepCatalog& catalog, uint64_t epoch) {
-  std::vector<std::string> unknown;
-  const absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files, layout, &unknown);
+  const absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files, layout);
   if (!folders.ok()) return folders.status();
   for (const StepFolder& folder : *folders) {
     const uint64_t of_attempt = EpochOf(folder.attempt);
@@ -156,8 +155,7 @@ absl::Status SweepUncommitted(FileSystem& files, const StoreLayout& layout, cons
     const absl::StatusOr<StepRecord> read = ReadAttemptRecord(files, layout, store, folder);
     if (read.ok()) {
       for (const FileReference& file : read->references) references.insert(file.attempt);
-    } else if (!IsMissingOrDamaged(read.status()) && !absl::IsFailedPrecondition(read.status()) &&
-               !absl::IsUnimplemented(read.status())) {
+    } else if (!IsAboutAttempt(read.status())) {
       return read.status();
     }
   }

@@ -12,6 +12,7 @@
 #include "storage/index/manifest.h"
 #include "storage/journal/journal.h"
 #include "storage/store/attempt_reader.h"
+#include "storage/store/attempt_verify.h"
 #include "storage/store/entry_facts.h"
 #include "storage/store/garbage.h"
 #include "storage/store/index_state.h"
@@ -128,8 +129,7 @@ class Adoption {
       : files_(files), layout_(layout), store_(store), read_(read), warn_(warn), known_(known) {}
 
   absl::Status Run() {
-    std::vector<std::string> unknown;
-    absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files_, layout_, &unknown);
+    absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files_, layout_);
     if (!folders.ok()) return folders.status();
     const absl::StatusOr<std::vector<DeletionRecord>> deletions = known_.catalog.Deletions();
     if (!deletions.ok()) return deletions.status();
@@ -203,9 +203,8 @@ class Adoption {
     const absl::StatusOr<bool> settled = IsSettled(folder, record.info.sequence);
     if (!settled.ok()) return settled.status();
     if (*settled) return absl::OkStatus();  // garbage
-    absl::StatusOr<Attempt> attempt = ReadAttempt(files_, layout_, store_, folder);
-    const absl::Status sound =
-        attempt.ok() ? VerifyAndSync(files_, layout_, folder, *attempt, read_) : absl::Status(attempt.status());
+    absl::Status sound = CheckAttempt(files_, layout_, store_, record, {.read = read_});
+    if (sound.ok()) sound = SyncAttempt(files_, layout_, record);
     if (IsMissingOrDamaged(sound)) {
       broken_.emplace_back(folder, std::string(sound.message()));
       return absl::OkStatus();

@@ -202,8 +202,7 @@ absl::StatusOr<bool> Store::HasLostItsJournal() const {
   if (absl::Status missing = journal.CheckIsMissing(1); absl::IsAborted(missing) && !options_.checks_journal) {
     return missing;
   }
-  std::vector<std::string> unknown;
-  const absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files_, layout_, &unknown);
+  const absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files_, layout_);
   if (!folders.ok()) return folders.status();
   if (!folders->empty() || folder_there.ok()) return !folders->empty();
   const absl::Status index = files_.TypeOf(layout_.index()).status();

@@ -116,8 +116,7 @@ absl::Status ReadManifest(FileSystem& files, const StoreLayout& layout, const St
 // None of them is its step's, also where the manifest has forgotten why.
 using Marked = std::vector<std::pair<StepFolder, std::string>>;
 absl::StatusOr<Marked> FindMarked(FileSystem& files, const StoreLayout& layout, KnownFacts& known) {
-  std::vector<std::string> unknown;
-  const absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files, layout, &unknown);
+  const absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files, layout);
   if (!folders.ok()) return folders.status();
   Marked marked;
   for (const StepFolder& folder : *folders) {
@@ -144,7 +143,7 @@ absl::Status TakeInDeleted(FileSystem& files, const StoreLayout& layout, const S
     absl::Status status = record.status();
     if (status.ok()) status = ApplyStoredReports(files, layout, store, folder, warn, record->info);
     // What cannot be told of a deleted step is not worth a refusal.
-    if (IsMissingOrDamaged(status) || absl::IsFailedPrecondition(status) || absl::IsUnimplemented(status)) continue;
+    if (IsAboutAttempt(status)) continue;
     if (!status.ok()) return status;
     MakeDeleted(*record, why);
     const Fact fact = StepFact{*std::move(record)};
@@ -218,8 +217,7 @@ absl::StatusOr<bool> IsOfFirstFormat(FileSystem& files, const StoreLayout& layou
     has_manifest = has_manifest || path == layout.manifest();
   }
   if (has_manifest) return true;
-  std::vector<std::string> unknown;
-  const absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files, layout, &unknown);
+  const absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files, layout);
   if (!folders.ok()) return folders.status();
   return std::any_of(folders->begin(), folders->end(),
                      [](const StepFolder& folder) { return EpochOf(folder.attempt) >= kEpochMax; });

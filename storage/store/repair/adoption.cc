@@ -13,7 +13,6 @@
 #include "storage/shard/format/shard_format.h"
 #include "storage/shard/read/shard_reader.h"
 #include "storage/store/attempt_reader.h"
-#include "storage/store/attempt_verify.h"
 #include "storage/store/garbage.h"
 #include "storage/store/store_identity.h"
 
@@ -41,25 +40,12 @@ auto AgeOf(const Adoptable& found) {
   return std::tuple(has_epoch, has_epoch ? 0 : found.record.info.sequence, ToHex(found.folder.attempt.bytes));
 }
 
-absl::Status CheckCancelled(const AdoptionOptions& options) {
+absl::Status CheckCancelled(const AttemptVerifyOptions& options) {
   if (options.cancelled == nullptr || !options.cancelled()) return absl::OkStatus();
   return absl::CancelledError("the copy was cancelled");
 }
 
-// Reads every byte of the attempt's shards and of what they refer to.
-absl::Status VerifyShards(FileSystem& files, const StoreLayout& layout, const StoreId& store, const StepRecord& record,
-                          const AdoptionOptions& options) {
-  const absl::StatusOr<AttemptVerification> verified =
-      VerifyAttempt(files, layout, store, record,
-                    {.read = options.read, .progress = options.progress, .cancelled = options.cancelled});
-  if (!verified.ok()) return verified.status();
-  for (const ShardDamage& damage : verified->damage) {
-    if (!damage.unused) return absl::DataLossError(damage.what);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CopyRest(File& from, File& to, uint64_t begin, uint64_t end, const AdoptionOptions& options) {
+absl::Status CopyRest(File& from, File& to, uint64_t begin, uint64_t end, const AttemptVerifyOptions& options) {
   std::vector<std::byte> buffer(std::min<uint64_t>(kCopyBytes, end - begin));
   for (uint64_t at = begin; at < end;) {
     const std::span<std::byte> piece = std::span(buffer).first(std::min<uint64_t>(buffer.size(), end - at));
@@ -75,7 +61,7 @@ absl::Status CopyRest(File& from, File& to, uint64_t begin, uint64_t end, const 
 
 // Only the header says whose a shard is. It is written last, as that of every shard is: what has one is whole.
 absl::Status CopyShard(FileSystem& files, const ShardReader& shard, const std::string& to, const ShardHeader& header,
-                       const AdoptionOptions& options) {
+                       const AttemptVerifyOptions& options) {
   const std::string& from = shard.path();
   const uint64_t bytes = shard.footer().file_bytes;
   auto source = files.OpenForRead(from, /*direct=*/false);
@@ -95,7 +81,7 @@ absl::Status CopyShard(FileSystem& files, const ShardReader& shard, const std::s
 
 // The attempt gets all shards of the one that was found. Holds one of them open at a time.
 absl::Status FillAttempt(FileSystem& files, const StoreLayout& layout, const Adoptable& found,
-                         const ShardIdentity& identity, AdoptionMode mode, const AdoptionOptions& options) {
+                         const ShardIdentity& identity, AdoptionMode mode, const AttemptVerifyOptions& options) {
   const StepFolder& folder = found.folder;
   const uint32_t world_size = found.record.info.world_size;
   for (uint32_t rank = 0; rank < world_size; ++rank) {
@@ -120,20 +106,14 @@ absl::Status FillAttempt(FileSystem& files, const StoreLayout& layout, const Ado
 // The record of the copy, whose every byte is sound and synced; CommitAttempt syncs its folders.
 absl::StatusOr<StepRecord> MakeCopy(FileSystem& files, const StoreLayout& layout, const StoreId& store,
                                     const Adoptable& found, const ShardIdentity& identity, AdoptionMode mode,
-                                    const AdoptionOptions& options) {
+                                    const AttemptVerifyOptions& options) {
   if (absl::Status filled = FillAttempt(files, layout, found, identity, mode, options); !filled.ok()) return filled;
-  const StepFolder copy{identity.step, identity.attempt};
-  if (mode == AdoptionMode::kLink) {
-    StepRecord record = found.record;
-    record.info.attempt = ToHex(identity.attempt.bytes);
-    record.info.sequence = identity.sequence;
-    return record;
-  }
-  absl::StatusOr<StepRecord> record = ReadAttemptRecord(files, layout, store, copy);
-  if (!record.ok()) return record.status();
-  absl::Status status = CheckShards(*record, found.record, layout.attempt(copy.step, copy.attempt));
-  if (status.ok()) status = VerifyShards(files, layout, store, *record, options);
-  if (status.ok()) status = SyncReferences(files, layout, record->references);
+  StepRecord record = found.record;
+  record.info.attempt = ToHex(identity.attempt.bytes);
+  record.info.sequence = identity.sequence;
+  if (mode == AdoptionMode::kLink) return record;
+  absl::Status status = CheckAttempt(files, layout, store, record, options);
+  if (status.ok()) status = SyncReferences(files, layout, record.references);
   if (!status.ok()) return status;
   return record;
 }
@@ -142,8 +122,7 @@ absl::StatusOr<StepRecord> MakeCopy(FileSystem& files, const StoreLayout& layout
 
 absl::StatusOr<std::vector<Adoptable>> FindAdoptables(FileSystem& files, const StoreLayout& layout,
                                                       const StoreId& store, const StepCatalog& catalog, int64_t step) {
-  std::vector<std::string> strangers;
-  const absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files, layout, &strangers);
+  const absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files, layout);
   if (!folders.ok()) return folders.status();
   std::vector<Adoptable> adoptables;
   absl::Status refused =
@@ -157,7 +136,7 @@ absl::StatusOr<std::vector<Adoptable>> FindAdoptables(FileSystem& files, const S
     const absl::Status read = record.status();
     if (read.ok()) {
       adoptables.push_back({.folder = folder, .record = *std::move(record)});
-    } else if (IsMissingOrDamaged(read) || absl::IsFailedPrecondition(read) || absl::IsUnimplemented(read)) {
+    } else if (IsAboutAttempt(read)) {
       refused = absl::Status(absl::IsNotFound(read) ? absl::StatusCode::kDataLoss : read.code(), read.message());
     } else {
       return read;
@@ -170,7 +149,7 @@ absl::StatusOr<std::vector<Adoptable>> FindAdoptables(FileSystem& files, const S
 }
 
 absl::Status VerifyAdoptable(FileSystem& files, const StoreLayout& layout, const StoreId& store,
-                             const StepCatalog& catalog, const Adoptable& found, const AdoptionOptions& options) {
+                             const StepCatalog& catalog, const Adoptable& found, const AttemptVerifyOptions& options) {
   for (const FileReference& file : found.record.references) {
     const absl::StatusOr<std::optional<StepRecord>> record = catalog.Find(file.step);
     if (!record.ok()) return record.status();
@@ -181,11 +160,11 @@ absl::Status VerifyAdoptable(FileSystem& files, const StoreLayout& layout, const
                                            layout.attempt(found.folder.step, found.folder.attempt),
                                            StepFolderName(file.step, file.attempt)));
   }
-  return VerifyShards(files, layout, store, found.record, options);
+  return CheckAttempt(files, layout, store, found.record, options);
 }
 
 absl::Status CommitCopyOf(FileSystem& files, Store& store, const Adoptable& found, AdoptionMode mode,
-                          const AdoptionOptions& options) {
+                          const AttemptVerifyOptions& options) {
   const absl::StatusOr<ShardIdentity> identity = store.BeginAttempt(found.folder.step);
   if (!identity.ok()) return identity.status();
   const absl::StatusOr<StepRecord> copy = MakeCopy(files, store.layout(), store.id(), found, *identity, mode, options);

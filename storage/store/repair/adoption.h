@@ -5,7 +5,6 @@
 #define TIDEMARK_STORAGE_STORE_REPAIR_ADOPTION_H_
 
 #include <cstdint>
-#include <functional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -14,7 +13,7 @@
 #include "storage/io/file_system.h"
 #include "storage/records/manifest_records.h"
 #include "storage/records/step_catalog.h"
-#include "storage/shard/read/shard_reader.h"
+#include "storage/store/attempt_verify.h"
 #include "storage/store/store.h"
 #include "storage/store/store_layout.h"
 
@@ -33,27 +32,20 @@ struct Adoptable {
 absl::StatusOr<std::vector<Adoptable>> FindAdoptables(FileSystem& files, const StoreLayout& layout,
                                                       const StoreId& store, const StepCatalog& catalog, int64_t step);
 
-struct AdoptionOptions {
-  ShardReadOptions read;
-  // Called on the caller's thread with the number of bytes that were read or copied since the last call. May be null.
-  std::function<void(uint64_t)> progress;
-  // Asked on any thread; the work ends with kCancelled when it returns true. May be null.
-  std::function<bool()> cancelled;
-};
-
 // Reads every byte of the attempt and of what it refers to. kDataLoss: one is damaged, or it refers to an attempt that
-// no step has or refers to, which a sweep may remove at any time. kCancelled: see AdoptionOptions.
+// no step has or refers to, which a sweep may remove at any time. kCancelled: see AttemptVerifyOptions.
 absl::Status VerifyAdoptable(FileSystem& files, const StoreLayout& layout, const StoreId& store,
-                             const StepCatalog& catalog, const Adoptable& found, const AdoptionOptions& options);
+                             const StepCatalog& catalog, const Adoptable& found, const AttemptVerifyOptions& options);
 
 // How the new attempt gets its shards. On a file system that keeps changes in memory, links take none.
 enum class AdoptionMode { kCopy, kLink };
 
 // Copies the shards into a new attempt, verifies every byte of the copies and commits that attempt. The one that was
-// found stays for the sweep. Precondition: VerifyAdoptable has found it sound. Errors: kDataLoss, kCancelled, the
-// disk's: nothing is committed, and nothing of the copy is left, if it can be removed; those of Store::CommitAttempt.
+// found stays for the sweep. `options.progress` is told of copied bytes, too. Precondition: VerifyAdoptable has found it
+// sound. Errors: kDataLoss, kCancelled, the disk's: nothing is committed, and nothing of the copy is left, if it can be
+// removed; those of Store::CommitAttempt.
 absl::Status CommitCopyOf(FileSystem& files, Store& store, const Adoptable& found, AdoptionMode mode,
-                          const AdoptionOptions& options);
+                          const AttemptVerifyOptions& options);
 
 }  // namespace tidemark::storage
 

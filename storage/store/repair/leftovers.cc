@@ -101,8 +101,7 @@ absl::Status Leftovers::ListAdoptable(const StepsOfAttempts& attempts, std::set<
     const auto found = FindAdoptables(files_, layout_, store_.id(), store_.catalog(), step);
     if (found.ok()) {
       adoptable.insert(found->front().folder.attempt);
-    } else if (!IsMissingOrDamaged(found.status()) && !absl::IsFailedPrecondition(found.status()) &&
-               !absl::IsUnimplemented(found.status())) {
+    } else if (!IsAboutAttempt(found.status())) {
       return found.status();
     }
   }
@@ -208,9 +207,7 @@ absl::Status Leftovers::LookAtStrangers() {
 
 absl::StatusOr<StepsOfAttempts> AttemptsOf(FileSystem& files, const StoreLayout& layout,
                                            std::vector<std::string>* strangers) {
-  std::vector<std::string> ignored;
-  const absl::StatusOr<std::vector<StepFolder>> folders =
-      ListAttempts(files, layout, strangers == nullptr ? &ignored : strangers);
+  const absl::StatusOr<std::vector<StepFolder>> folders = ListAttempts(files, layout, strangers);
   StepsOfAttempts steps;
   if (absl::IsNotFound(folders.status())) return steps;
   if (!folders.ok()) return folders.status();

@@ -313,10 +313,9 @@ absl::Status Repair::MarkDamaged(const Verdict& verdict) {
 // and a step that was marked and is whole again is rare.
 absl::Status Repair::CommitAgain(const Verdict& verdict) {
   const auto& [step, attempt] = verdict.folder;
-  absl::StatusOr<Attempt> read = ReadAttempt(files_, layout_, store_->id(), verdict.folder);
-  absl::Status status = read.status();
-  if (status.ok()) status = SyncReferences(files_, layout_, verdict.record.references);
-  if (status.ok()) status = VerifyAndSync(files_, layout_, verdict.folder, *read, options_.read);
+  absl::Status status = SyncReferences(files_, layout_, verdict.record.references);
+  if (status.ok()) status = CheckAttempt(files_, layout_, store_->id(), verdict.record, {.read = options_.read});
+  if (status.ok()) status = SyncAttempt(files_, layout_, verdict.record);
   if (status.ok()) status = store_->MarkStep(step, verdict.record.info.attempt, StepState::kCommitted, "");
   if (!status.ok()) return status;
   tell_({.kind = StoreChange::Kind::kCommittedAgain,

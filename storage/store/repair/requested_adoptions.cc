@@ -29,7 +29,7 @@ absl::StatusOr<bool> IsCommitted(const StepCatalog& catalog, int64_t step) {
 
 }  // namespace
 
-AdoptionOptions RequestedAdoptions::Options(int64_t step) {
+AttemptVerifyOptions RequestedAdoptions::Options(int64_t step) {
   return {.read = options_.read,
           .progress =
               [this, step](uint64_t bytes) {

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "storage/bytes/ids.h"
 #include "storage/io/file_system.h"
+#include "storage/store/attempt_verify.h"
 #include "storage/store/repair/adoption.h"
 #include "storage/store/repair/repair.h"
 #include "storage/store/repair/store_change.h"
@@ -37,7 +38,7 @@ class RequestedAdoptions {
   absl::Status Adopt(Store& store, RepairReport& report);
 
  private:
-  AdoptionOptions Options(int64_t step);
+  AttemptVerifyOptions Options(int64_t step);
 
   FileSystem& files_;
   const RepairOptions& options_;

@@ -129,24 +129,6 @@ TEST_F(AttemptReaderTest, FindsTheStoreIdInAnyShard) {
   EXPECT_THAT(FindStoreId(files_, layout_), StatusIs(absl::StatusCode::kNotFound, HasSubstr("no shard can be read")));
 }
 
-TEST_F(AttemptReaderTest, VerifiesBeforeItSyncs) {
-  auto attempt = Read(folder());
-  ASSERT_THAT(attempt, IsOk());
-  EXPECT_THAT(VerifyAndSync(files_, layout_, folder(), *attempt, {}), IsOk());
-  std::fstream file(shard(), std::ios::in | std::ios::out | std::ios::binary);
-  // Behind the chunk; it belongs to nothing.
-  file.seekp(8191);
-  file.put('\xff');
-  file.flush();
-  EXPECT_THAT(VerifyAndSync(files_, layout_, folder(), *attempt, {}), IsOk());
-  // The first chunk begins after the header.
-  file.seekp(4096);
-  file.put('\xff');
-  file.close();
-  EXPECT_THAT(VerifyAndSync(files_, layout_, folder(), *attempt, {}),
-              StatusIs(absl::StatusCode::kDataLoss, HasSubstr(shard())));
-}
-
 TEST_F(AttemptReaderTest, FindsNoStoreIdWhereShardsDisagreeOrCannotBeLookedAt) {
   const std::string other_path = directory_ / ".other";
   auto other = OpenStore(other_path, &warnings_);

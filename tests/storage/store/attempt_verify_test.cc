@@ -57,6 +57,20 @@ TEST_F(AttemptVerifyTest, NamesWhatIsDamaged) {
   EXPECT_FALSE(attempt->restorable());
 }
 
+TEST_F(AttemptVerifyTest, RefusesAnAttemptOnlyWhereARestoreWouldComeUponTheDamage) {
+  const auto damage_at = [&](std::streamoff place) {
+    std::fstream file(shard(), std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(place);
+    file.put('\xff');
+  };
+  EXPECT_THAT(CheckAttempt(files_, layout_, store_id_, record_, {}), IsOk());
+  damage_at(2 * kShardBlockBytes - 1);  // behind the chunk; it belongs to nothing
+  EXPECT_THAT(CheckAttempt(files_, layout_, store_id_, record_, {}), IsOk());
+  damage_at(kShardBlockBytes);  // the first chunk begins after the header
+  EXPECT_THAT(CheckAttempt(files_, layout_, store_id_, record_, {}),
+              StatusIs(absl::StatusCode::kDataLoss, HasSubstr(shard())));
+}
+
 TEST_F(AttemptVerifyTest, SoundShardsThatWereNotCommittedAreDamage) {
   record_.shards.Add(1, 0, {});
   const auto attempt = Verify();

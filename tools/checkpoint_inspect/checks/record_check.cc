@@ -172,8 +172,7 @@ RecordCheck CheckRecords(storage::FileSystem& files, const std::string& director
   const absl::Status identity = storage::ReadStoreIdentity(files, layout).status();
   if (absl::IsDataLoss(identity)) check.identity = identity;
   // In this order: what the folders and the index have when they are looked at is in the journal when that is read.
-  std::vector<std::string> strangers;
-  const absl::StatusOr<std::vector<StepFolder>> folders = storage::ListAttempts(files, layout, &strangers);
+  const absl::StatusOr<std::vector<StepFolder>> folders = storage::ListAttempts(files, layout);
   if (!folders.ok() && !absl::IsNotFound(folders.status())) check.error.Update(folders.status());
   const absl::StatusOr<bool> is_held = IsHeld(files, layout);
   check.error.Update(is_held.status());
