@@ -21,6 +21,7 @@ from .state import arrays_of, differences
 
 LOOP_STEPS = 10
 WARM_UP_BYTES = 1 << 20
+LOOPS_BEFORE_FIRST_SAVE = 4  # what a library begins when the training does has ended by then
 PLACES = (1 / 2, 1 / 3, 2 / 3, 1 / 5, 4 / 5)  # of a file, at which a byte is flipped
 DAMAGED_BYTES_MAX = 16 << 20
 
@@ -86,7 +87,7 @@ def round_trip(job, kind):
     state = peer.arrays.read(job["state"], arrays)
     training = Training(job["work"])
     peer.begin(state)
-    found, alone, spans = {}, [training.seconds()], []
+    found, alone, spans = {}, [training.seconds() for _ in range(LOOPS_BEFORE_FIRST_SAVE)], []
     for step, name in ((1, "first"), (2, "warm")):
         spans.append(time.time())
         found[name] = measured_save(job, peer, step, state, training)
