@@ -95,6 +95,14 @@ def text_or_none(value: Any, name: str) -> str | None:
     return None if value is None else text(value, name)
 
 
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """": did you mean 'KNOWN'?", of the known name that is closest; empty: none is close."""
+    import difflib
+
+    close = difflib.get_close_matches(name, known, 1)
+    return f": did you mean '{close[0]}'?" if close else ""
+
+
 _BEST = {"min": "lowest", "max": "highest"}
 
 

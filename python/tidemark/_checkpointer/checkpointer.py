@@ -33,6 +33,7 @@ from .options import Retention, SaveQuestion, Tuning, options_of, raise_interrup
 from .ranks import Ranks, options_of_ranks, ranks_or_none
 from .records import StepRecords
 from .restores import Restores
+from .sought_metrics import SoughtMetrics
 from .statistics import Statistics, statistics
 from .waits import wait_for_saves
 
@@ -110,6 +111,7 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
         self._on_devices: DeviceTensors | None = None  # those of them that are on devices
         self._saved_dtypes = SavedDtypes(saved_dtypes or {})
         self._monitors: list[HealthMonitor] = []
+        self._sought_metrics = SoughtMetrics()
         self._warned_of_state_dict = False
         self._averages: set[str] = set()
         self._averages_passed: set[str] = set()
@@ -223,6 +225,7 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
         native, step = self._require(), integer(step, "step")
         with self._making(step):
             given = checked(metrics), json_text(user_metadata, "user_metadata")
+            self._sought_metrics.note(given[0])
             how = flag(overwrite, "overwrite"), text_or_none(staging, "staging")
             with self._gathered(state):
                 handle = native.save(step, self._state, *given, *how, is_cancelled)
@@ -238,6 +241,7 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
         """
         native, step = self._require(), integer(step, "step")
         given = checked(metrics), json_text(user_metadata, "user_metadata"), text_or_none(staging, "staging")
+        self._sought_metrics.note(given[0])
         with self._gathered(state):
             handle = native.evaluate(step, self._state, *given)
         return self._handle_of(handle)

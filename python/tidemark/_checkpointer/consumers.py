@@ -13,6 +13,7 @@ from .evaluator import EvaluatorFunction, guarded, modes_of
 from .health import HealthMonitor
 from .observer import logger
 from .options import AdaptivePeriod
+from .sought_metrics import SoughtMetrics
 
 F = TypeVar("F", bound=EvaluatorFunction)
 _ADAPTIVE: dict[str, Kind] = {"metric": text, "window": integer, "every_steps_min": integer, "every_steps_max": integer,
@@ -24,6 +25,7 @@ class SnapshotConsumers:
 
     _evaluations: object  # tells the calls of its evaluators from those of others
     _monitors: list[HealthMonitor]  # keeps them alive
+    _sought_metrics: SoughtMetrics
     _averages: set[str]  # names of those that were added
     _averages_passed: set[str]  # of those that the last restored step has and that had not been added
 
@@ -86,6 +88,8 @@ class SnapshotConsumers:
             raise wrong(monitor, "monitor", "a tidemark.HealthMonitor")
         self._require().add_health_monitor(monitor._native)
         self._monitors.append(monitor)
+        for metric in monitor._metrics:
+            self._sought_metrics.add(f"the health monitor '{monitor._name}'", metric)
 
     def add_average(self, name: str = "ema", *, entries: Sequence[str] = ("model.*",), kind: AverageKind = "exponential",
                     decay: float = 0.999, begin_step: int = 0, every_steps: int = 1,
@@ -109,6 +113,8 @@ class SnapshotConsumers:
                                      "begin_step": integer(begin_step, "begin_step"),
                                      "every_steps": integer(every_steps, "every_steps"), "adaptive": period})
         self._averages.add(name)
+        if adaptive is not None:
+            self._sought_metrics.add(f"the average '{name}'", adaptive.metric)
         if name in self._averages_passed:
             self._averages_passed.discard(name)
             logger.warning("the average '%s' begins afresh, though the step that was restored has it: call add_average before "

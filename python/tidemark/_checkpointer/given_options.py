@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from .._arguments import did_you_mean
 from ..errors import InvalidArgumentError
 from .checkpointer import OPTIONS, Checkpointer
 from .observer import observer_or_none
@@ -25,12 +26,9 @@ def check_options(of: str, options: Mapping[str, Any], instead: Mapping[str, str
             if refused in instead:
                 raise InvalidArgumentError(f"{of} takes no {refused}: {instead[refused]}")
         if name not in known:
-            import difflib
-
             theirs = [] if own is None else [parameter.name for parameter in inspect.signature(own).parameters.values()
                                              if parameter.name != "self" and parameter.kind is not parameter.VAR_KEYWORD]
-            close = difflib.get_close_matches(name, [*theirs, *known], 1)
-            meant = f": did you mean '{close[0]}'?" if close else (
+            meant = did_you_mean(name, [*theirs, *known]) or (
                 (f": its own are {', '.join(theirs)}; those" if theirs else ": those") +
                 f" of tidemark.Checkpointer are {', '.join(one for one in known if one not in instead and one not in theirs)}")
             raise InvalidArgumentError(f"{of} has no option '{name}'{meant}")

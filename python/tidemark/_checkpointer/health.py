@@ -38,7 +38,8 @@ class HealthMonitor:
     `entries`: patterns of the tensors that are examined; (): all. `norm_jump_max`: the largest ratio between an entry's
     norm and its norm in the last healthy snapshot. `per_entry`: patterns of entries that get metrics of their own.
     `loss_metric`, `gradient_norm_metric`: given with the save; unhealthy if it is NaN or infinite, or more than
-    `loss_deviations_max` standard deviations from the mean of the last `loss_window` healthy values.
+    `loss_deviations_max` standard deviations from the mean of the last `loss_window` healthy values. If three saves have
+    metrics, and none of them this one, a warning says so.
     `loss_variance_jump_max`: a larger jump of the loss's variance is a divergence that saves more often; 0: not examined.
     `on_divergence(divergence)` is called once for each divergence, on a thread of the library, as evaluators are. If it
     raises, that is added to what is said of an unhealthy step; for "save_more_often" the evaluation fails.
@@ -59,6 +60,8 @@ class HealthMonitor:
                 monitor._on_divergence(Divergence(*found))
             return True
 
+        # What the monitor looks for in the metrics of saves, for `SoughtMetrics`.
+        self._name, self._metrics = name, (loss_metric, gradient_norm_metric)
         self._native = _native.HealthMonitor({
             "name": text(name, "name"), "entries": patterns(entries, "entries"),
             "norm_jump_max": number(norm_jump_max, "norm_jump_max"), "per_entry": patterns(per_entry, "per_entry"),

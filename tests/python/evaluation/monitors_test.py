@@ -350,3 +350,46 @@ def test_an_average_that_is_added_after_a_restore_is_warned_of_then(tmp_path, ca
         assert not warnings_of_averages(caplog)
         checkpointer.add_average("ema", entries=["w"])
         assert len(warnings_of_averages(caplog)) == 1
+
+
+def warnings_of_metrics(caplog):
+    return [record.getMessage() for record in caplog.records if "with metrics" in record.getMessage()]
+
+
+@pytest.mark.parametrize("options", [{"loss_metric": "los"}, {"gradient_norm_metric": "los"}])
+def test_a_monitor_whose_metric_no_save_has_is_warned_of_once(tmp_path, caplog, options):
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        checkpointer.add_health_monitor(tidemark.HealthMonitor(name="watch", **options))
+        for step in range(8):
+            checkpointer.save(step, {"w": np.ones(4)}, metrics={"loss": 1.0, "lr": 0.1} if step % 2 else None)
+            assert len(warnings_of_metrics(caplog)) == (step >= 5), step
+    assert warnings_of_metrics(caplog) == ["none of 3 saves with metrics has the metric 'los', which the health monitor 'watch' "
+                                           "looks for; metrics of evaluators do not count: did you mean 'loss'?"]
+
+
+def test_a_monitor_that_is_given_the_metric_of_an_evaluator_is_warned_of(tmp_path, caplog):
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        checkpointer.evaluator("validation", lambda snapshot: {"accuracy": 1.0})
+        checkpointer.add_health_monitor(tidemark.HealthMonitor(loss_metric="validation/accuracy"))
+        for step in range(3):
+            checkpointer.evaluate(step, {"w": np.ones(4)}, metrics={"loss": 1.0}).committed.result(60)
+    (line,) = warnings_of_metrics(caplog)
+    assert "'validation/accuracy'" in line and line.endswith("metrics of evaluators do not count: the last save has loss")
+
+
+def test_an_average_whose_metric_no_save_has_is_warned_of(tmp_path, caplog):
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        checkpointer.add_average("mean", entries=["w"], adaptive=tidemark.AdaptivePeriod(metric="los"))
+        for step in range(4):
+            checkpointer.save(step, {"w": np.ones(4)}, metrics={"loss": 1.0})
+    (line,) = warnings_of_metrics(caplog)
+    assert "which the average 'mean' looks for" in line
+
+
+def test_a_metric_that_is_not_in_every_save_is_not_warned_of(tmp_path, caplog):
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        checkpointer.add_health_monitor(tidemark.HealthMonitor(loss_metric="loss"))
+        checkpointer.add_health_monitor(tidemark.HealthMonitor(name="without"))
+        for step in range(9):
+            checkpointer.save(step, {"w": np.ones(4)}, metrics={"loss": 1.0} if step == 2 else {"lr": 0.1})
+    assert not warnings_of_metrics(caplog)
