@@ -95,12 +95,17 @@ def text_or_none(value: Any, name: str) -> str | None:
     return None if value is None else text(value, name)
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """": did you mean 'KNOWN'?", of the known name that is closest; empty: none is close."""
+def closest(name: str, known: Iterable[str], likeness: float = 0.0) -> str:
+    """The known name that is closest; empty: none has this `likeness`, from 0 to 1."""
     import difflib
 
-    close = difflib.get_close_matches(name, known, 1)
-    return f": did you mean '{close[0]}'?" if close else ""
+    return "".join(difflib.get_close_matches(name, known, 1, likeness))
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """": did you mean 'KNOWN'?", of the known name that is closest; empty: none is close."""
+    close = closest(name, known, 0.6)
+    return f": did you mean '{close}'?" if close else ""
 
 
 _BEST = {"min": "lowest", "max": "highest"}

@@ -70,7 +70,8 @@ class Checkpointer(Restores, StepRecords, SnapshotConsumers):
         With ranks, what is as in an earlier step that was written whole; the first save of a run writes everything.
     saved_dtypes=None: {pattern of names: "float16", "bfloat16", "float32" or "float64"}: floating-point arrays whose names
         match are stored in that dtype, rounded to nearest, and evaluators get them so; a restore of them needs
-        `convert_dtypes`. The save converts them before it returns, in memory that it keeps.
+        `convert_dtypes`. The save converts them before it returns, in memory that it keeps. A warning names a pattern that
+        matches no such array.
     retention=None: which steps stay: a `Retention`; None: all.
     tuning=None: a `Tuning`, for what a run rarely needs.
     save_timeout=inf: from `save` to the commit, more than 0; then `committed` is a DeadlineExceededError.

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
-from .._arguments import text, wrong
+from .._arguments import closest, text, wrong
 from ..errors import InvalidArgumentError
 from . import arrays
+from .parameters import is_optimizer
 from .pattern import matches
 from .tree import Tree
 
+_SAVES = 3  # the third one comes after the first step of an optimizer, which then has its arrays
 _FLOATING = ("float16", "bfloat16", "float32", "float64")
 
 
@@ -27,12 +30,16 @@ class SavedDtypes:
                 raise InvalidArgumentError(f"saved_dtypes['{pattern}'] is '{dtype}', not one of {', '.join(_FLOATING)}")
         self._dtypes = dict(dtypes)
         self._copies: dict[Any, Any] = {}  # by name, and which box it is
+        self._saves = 0  # that have left the next ones to look for patterns without an array
+        self._unused = list(dtypes)  # patterns that have matched no array yet; empty once this was told
 
     def convert(self, tree: Tree) -> None:
         """Puts converted copies in the place of the arrays of a state. No save may read the earlier copies any more. Tensors on
         devices stay: they are converted there, when they are copied."""
         if not self._dtypes:
             return
+        if self._unused:
+            self._tell_unused(tree)
         copies: dict[Any, Any] = {}
         first: dict[Any, Any] = {}  # by place in memory: tied arrays are stored as the first of them
         for i in range(len(tree.arrays)):
@@ -56,6 +63,21 @@ class SavedDtypes:
                 tree.arrays[i] = (*there, *place[7:])
                 tree.owners[i] = first[key]
         self._copies = copies
+
+    def _tell_unused(self, tree: Tree) -> None:
+        """Warns of patterns that match no array, at the first save; if an optimizer may get its arrays yet, at the third."""
+        places = [tree.arrays[i] for i in range(len(tree.arrays))]
+        names = [place[0] for place in places if place[1] in _FLOATING]
+        self._unused = [pattern for pattern in self._unused if not any(matches(name, [pattern]) for name in names)]
+        self._saves += 1
+        if self._saves < _SAVES and any(is_optimizer(value) and not getattr(value, "state", None)
+                                        for value in tree.objects.values()):
+            return
+        for pattern in self._unused:
+            close = closest(pattern, names)
+            logging.getLogger("tidemark").warning("saved_dtypes['%s'] matches no floating-point array of the state%s", pattern,
+                                                  f": the closest name is '{close}'" if close else ", which has none")
+        self._unused = []
 
     def _copy(self, which: tuple[Any, ...], array: Any, dtype: str) -> Any:
         framework = "pt" if arrays.is_torch(array) else "np"

@@ -294,3 +294,16 @@ def test_a_dtensor_that_one_process_holds_is_its_tensor(checkpointer, mesh):
         module.weight.zero_()
     checkpointer.restore({"model": module})
     assert module.weight.full_tensor().tolist() == wanted
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_a_pattern_of_saved_dtypes_waits_for_the_arrays_of_an_optimizer(tmp_path, caplog, trains):
+    model = torch.nn.Linear(2, 2)
+    state = {"model": model, "optimizer": torch.optim.Adam(model.parameters())}
+    with tidemark.Checkpointer(tmp_path / "store", saved_dtypes={"optimizer.*.exp_avg*": "bfloat16"}) as checkpointer:
+        for step in range(4):
+            checkpointer.save(step, state)
+            assert sum("saved_dtypes" in record.getMessage() for record in caplog.records) == (step >= 2 and not trains)
+            if trains:
+                model(torch.ones(1, 2)).sum().backward()
+                state["optimizer"].step()

@@ -149,3 +149,24 @@ def test_a_dtype_that_is_none_of_the_four_is_refused(tmp_path, dtypes):
     with pytest.raises(errors.InvalidArgumentError, match=r"saved_dtypes\['w'\]"):
         tidemark.Checkpointer(tmp_path / "store", saved_dtypes=dtypes)
     assert not (tmp_path / "store").exists()
+
+
+def warnings_of_patterns(caplog):
+    return [record.getMessage() for record in caplog.records if "saved_dtypes" in record.getMessage()]
+
+
+def test_a_pattern_that_matches_no_array_is_warned_of_once(tmp_path, caplog):
+    state = {"model": {"weight": np.ones(3), "bias": np.ones(2), "steps": np.ones(2, np.int64)}, "n": 3}
+    patterns = {"modell.*": "float16", "model.w*": "float16", "model.steps": "float16", "*.bias": "float16", "*": "float32"}
+    with tidemark.Checkpointer(tmp_path / "store", saved_dtypes=patterns) as checkpointer:
+        for step in range(4):
+            checkpointer.save(step, state)
+            assert warnings_of_patterns(caplog) == [
+                "saved_dtypes['modell.*'] matches no floating-point array of the state: the closest name is 'model.bias'",
+                "saved_dtypes['model.steps'] matches no floating-point array of the state: the closest name is 'model.bias'"]
+
+
+def test_a_state_without_floats_is_warned_of_with_saved_dtypes(tmp_path, caplog):
+    with tidemark.Checkpointer(tmp_path / "store", saved_dtypes={"*": "float16"}) as checkpointer:
+        checkpointer.save(1, {"n": 3})
+    assert warnings_of_patterns(caplog) == ["saved_dtypes['*'] matches no floating-point array of the state, which has none"]
