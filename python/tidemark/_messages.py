@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Union
 
+_RAISED = "UNKNOWN: "  # the status of a function of Python that has raised
+
 # They apply one after the other.
 _RULES: list[tuple[str, Union[str, Callable[[re.Match[str]], str]]]] = [
     (r"TorchState::set_converts_dtypes\(true\) converts floating-point tensors",
@@ -29,6 +31,7 @@ _RULES: list[tuple[str, Union[str, Callable[[re.Match[str]], str]]]] = [
     (r"\bShouldSave threw\b", "save_when raised"),
     (r"\bthrew\b", "raised"),
     (r"\b1 differences:", "1 difference:"),
+    (r"^(evaluator '.*?' (?:of .*? )?failed at step \d+: )UNKNOWN: ", r"\1"),  # before what Python has raised
 ]
 
 
@@ -37,6 +40,11 @@ def in_python(message: str) -> str:
     for pattern, new in _RULES:  # compiled when the first message comes
         message = re.sub(pattern, new, message)
     return message
+
+
+def reason_in_python(reason: str) -> str:
+    """The same of why an evaluation failed or was skipped. What its function has raised stays as Python says it."""
+    return reason.removeprefix(_RAISED) if reason.startswith(_RAISED) else in_python(reason)
 
 
 def _snake(name: str) -> str:

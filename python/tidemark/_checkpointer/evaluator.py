@@ -206,8 +206,9 @@ def guarded(name: str, function: EvaluatorFunction, caught: type[BaseException],
             verdict = verdict_of(function(Snapshot(native)))
         except caught as error:
             # As text: a handler that keeps the traceback itself would keep the frames, and so the snapshot's memory.
-            logger.warning("evaluator '%s' failed at step %d: %s", name, step, traceback.format_exc())
-            return {}, "", f"{type(error).__name__}: {error}"
+            raised = f"{type(error).__name__}: {error}"
+            logger.warning("evaluator '%s' failed at step %d: %s\n%s", name, step, raised, traceback.format_exc())
+            return {}, "", raised
         finally:
             _here.evaluations = outer
         return dict(verdict.metrics), verdict.unhealthy, None

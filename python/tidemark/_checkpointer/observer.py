@@ -9,7 +9,7 @@ from typing import Any
 from .._arguments import wrong
 from .._messages import in_python
 from ..errors import Error, from_status
-from .step_info import Evaluation, StepInfo, step_info
+from .step_info import Evaluation, StepInfo, evaluation_of, step_info
 
 logger = logging.getLogger("tidemark")
 
@@ -64,7 +64,7 @@ def observer_or_none(observer: Any) -> CheckpointObserver | None:
 _converted: dict[str, Callable[..., tuple[Any, ...]]] = {
     "committed": lambda record: (step_info(record),),
     "failed": lambda step, status: (step, from_status(*status)),
-    "evaluated": lambda step, record: (step, Evaluation(**record)),
+    "evaluated": lambda step, record: (step, evaluation_of(record)),
     "deleted": lambda step, reason: (step, in_python(reason)),
     "save_line": lambda line: (in_python(line),),
     "warning": lambda line: (in_python(line),),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from .._messages import in_python
+from .._messages import in_python, reason_in_python
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,10 +48,15 @@ class StepInfo:
     unhealthy: str  # "evaluator: reason", or empty
 
 
+def evaluation_of(record: dict[str, Any]) -> Evaluation:
+    """The Evaluation that a record of the native module stands for."""
+    return Evaluation(**{**record, "reason": reason_in_python(record["reason"])})
+
+
 def step_info(record: dict[str, Any]) -> StepInfo:
     """The StepInfo that a record of the native module stands for."""
     return StepInfo(**{**record, "reason": in_python(record["reason"]),
-                       "evaluations": [Evaluation(**evaluation) for evaluation in record["evaluations"]]})
+                       "evaluations": [evaluation_of(evaluation) for evaluation in record["evaluations"]]})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from .. import _native
 from .._arguments import Kind, flag, function_or_none, integer, integer_or_none, path, patterns, seconds, text, typed
 from .._checkpointer.evaluator import EvaluatorFunction, guarded
 from .._checkpointer.observer import logger
-from .._checkpointer.step_info import Evaluation
+from .._checkpointer.step_info import Evaluation, evaluation_of
 from .._choices import HalfPrecision, WhenLagging
 from .._messages import in_python
 from ..errors import Error, InvalidArgumentError, NotFoundError
@@ -96,7 +96,7 @@ def follow(store: str | os.PathLike[str], function: EvaluatorFunction | None = N
 
     def evaluated(step: int, record: dict[str, Any]) -> None:
         if on_evaluated is not None:
-            on_evaluated(step, Evaluation(**record))
+            on_evaluated(step, evaluation_of(record))
 
     def asked_to_stop() -> bool:
         return stop is not None and bool(stop())

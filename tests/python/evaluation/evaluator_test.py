@@ -175,12 +175,11 @@ def test_an_evaluation_that_raises_is_a_record_and_training_goes_on(tmp_path, ca
             save(checkpointer, step, {"w": step})
         records = [evaluation(checkpointer, step) for step in (1, 2, 3, 4)]
         assert [record.outcome for record in records] == ["failed", "failed", "failed", "done"]
-        assert "ValueError: no data" in records[0].reason
-        assert "SystemExit: enough" in records[1].reason
-        assert "KeyboardInterrupt" in records[2].reason
+        assert [record.reason for record in records] == ["ValueError: no data", "SystemExit: enough", "KeyboardInterrupt: ", ""]
         assert [info.state for info in checkpointer.steps()] == ["committed"] * 4
-    warning = next(record for record in caplog.records if "'e' failed at step 1" in record.message)
-    assert "ValueError: no data" in warning.message and "in fail" in warning.message
+    warnings = [record.message for record in caplog.records if "'e' failed at step 1" in record.message]
+    assert all(line.startswith("evaluator 'e' failed at step 1: ValueError: no data") for line in warnings)
+    assert sum("in fail" in line for line in warnings) == 1
 
 
 def test_a_step_that_is_called_unhealthy_is_never_best(tmp_path):

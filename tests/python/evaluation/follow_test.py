@@ -204,7 +204,7 @@ def test_a_failed_evaluation_is_an_exit_status_if_asked(store, module):
     assert worker(module, store, "my_eval:fail", "--idle-timeout", 0, "--no-report").returncode == 0
     result = worker(module, store, "my_eval:fail", "--idle-timeout", 0, "--strict")
     assert result.returncode == 1
-    assert "step 10 failed UNKNOWN: ValueError: no data" in result.stdout and "in fail" in result.stderr
+    assert "step 10 failed ValueError: no data" in result.stdout and "in fail" in result.stderr
 
 
 @pytest.mark.parametrize("function,message", [("my_eval", "is not MODULE:FUNCTION"), ("gone:f", "no module 'gone'"),

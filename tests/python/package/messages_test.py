@@ -49,6 +49,8 @@ def test_no_name_of_cpp_is_left(text):
     ("(WhenLagging::kQueue)", '(when_lagging="queue")'), ("Staging::kOnDevice", 'staging="on_device"'),
     ("State::DeviceImage::CopyToHost threw", "the state raised"), ("KeepBest::score threw", "KeepBest.score raised"),
     ("the checkpoint does not fit the state, 1 differences:", "the checkpoint does not fit the state, 1 difference:"),
+    ("evaluator 'a' failed at step 3: UNKNOWN: E: UNKNOWN: x", "evaluator 'a' failed at step 3: E: UNKNOWN: x"),
+    ("evaluator 'a' of b@c failed at step 3: UNKNOWN: E: x", "evaluator 'a' of b@c failed at step 3: E: x"),
     ("the checkpoint does not fit the state, 21 differences:", "the checkpoint does not fit the state, 21 differences:")])
 def test_names_are_those_of_python(said, shown):
     assert in_python(said) == shown
