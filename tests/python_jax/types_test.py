@@ -10,7 +10,7 @@ PROGRAMS = sorted((pathlib.Path(__file__).parent / "typed").glob("*.py"))
 SETTINGS = """[mypy-keras.*]
 ignore_missing_imports = True
 """
-MODULES = [PACKAGE / "jax.py", PACKAGE / "orbax", PACKAGE / "keras", PACKAGE / "_checkpointer" / "ranks.py"]
+MODULES = [PACKAGE / "jax", PACKAGE / "orbax", PACKAGE / "keras", PACKAGE / "_checkpointer" / "ranks.py"]
 # PyTorch is not in this environment, and Keras has no types.
 OF_PACKAGE = (SETTINGS + "[mypy-torch.*]\nignore_missing_imports = True\n"
               "[mypy-tidemark.keras.*]\ndisallow_subclassing_any = False\n")

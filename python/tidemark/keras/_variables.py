@@ -73,7 +73,7 @@ def stored_names(step: Step, wanted: dict[str, Any]) -> dict[str, Any]:
 def _host(variable: Any, name: str) -> Any:
     backend = keras.backend.backend()
     if backend == "jax":
-        from ..jax import host_array
+        from ..jax._trees import host_array
 
         return host_array(variable.value, name)
     if backend == "tensorflow":
@@ -94,7 +94,7 @@ def assign(variable: Any, array: Any) -> None:
     """Gives the variable the value of the array, which has its shape and dtype."""
     backend = keras.backend.backend()
     if backend == "jax":
-        from ..jax import made
+        from ..jax._trees import made
 
         array = made(array, variable.value)
     elif backend == "torch":

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy
 
-from .. import jax as _jax
 from .._arguments import json_value, number
 from .._checkpointer.checkpointer import Checkpointer
 from .._checkpointer.futures import SaveHandle
@@ -25,6 +24,7 @@ from .._choices import BestMode
 from .._store.progress import reporting
 from .._store.reader import Step, open as open_step
 from ..errors import AlreadyExistsError, InvalidArgumentError, NotFoundError, UnimplementedError
+from ..jax import _reading, _trees
 from . import args as _args
 from ._options import CheckpointManagerOptions
 from ._restore_args import like_of
@@ -212,9 +212,9 @@ class CheckpointManager:
                 not type(part).__name__.endswith("Save")):
             raise InvalidArgumentError(f"the item '{name or _DEFAULT}' is a {type(part).__name__}, which says nothing to save")
         if part.kind == "tree":
-            return _jax.to_state(part.item, name)  # type: ignore[attr-defined]
+            return _trees.to_state(part.item, name)  # type: ignore[attr-defined]
         if part.kind == "array":
-            return _jax.to_state(part.item, name or _DEFAULT)  # type: ignore[attr-defined]
+            return _trees.to_state(part.item, name or _DEFAULT)  # type: ignore[attr-defined]
         return {name or _DEFAULT: json_of(part.item, f"the item '{name or _DEFAULT}'")}  # type: ignore[attr-defined]
 
     def wait_until_finished(self) -> None:
@@ -275,7 +275,7 @@ class CheckpointManager:
     @staticmethod
     def _all_restored(opened: Step, parts: dict[str, Any], kinds: dict[str, str], progress: Progress) -> dict[str, Any]:
         """The items of these names. A part is what `args` says of an item, or None."""
-        total = sum(_jax.bytes_to_read(opened, getattr(part, "item", None), _path_of(name, kinds[name]))
+        total = sum(_reading.bytes_to_read(opened, getattr(part, "item", None), _path_of(name, kinds[name]))
                     for name, part in parts.items() if kinds.get(name, "json") != "json")
         with reporting(opened, progress, total):
             return {name: CheckpointManager._restored(opened, name, part, kinds) for name, part in parts.items()}
@@ -297,8 +297,8 @@ class CheckpointManager:
         if restore_args is not None:
             like, converted = like_of(opened, like, restore_args, path, partial=partial)
         if like is None:
-            return _jax.load_as_saved(opened, path)
-        return _jax.load_like(opened, like, path, allow_unexpected=partial, converted=converted, way_out=_WAY_OUT)
+            return _reading.load_as_saved(opened, path)
+        return _reading.load_like(opened, like, path, allow_unexpected=partial, converted=converted, way_out=_WAY_OUT)
 
     # What is known of a step.
 

@@ -8,10 +8,10 @@ from typing import Any
 import jax
 import numpy
 
-from .. import jax as _jax
 from .._state import arrays
 from .._store.reader import Step
 from ..errors import InvalidArgumentError, MismatchError, UnimplementedError
+from ..jax import _reading, _trees
 
 _WITHOUT_COUNTERPART = {"strict": "a restore neither pads nor truncates an array", "single_replica_sharding": "one process reads"}
 
@@ -81,11 +81,11 @@ def like_of(step: Step, item: Any, restore_args: Any, path: str, *, partial: boo
 
     InvalidArgumentError: `restore_args` have other leaves than the item. MismatchError: an entry is nothing that they name.
     """
-    saved = _jax.kinds_as_saved(step, path)
-    by_name = dict(_jax.leaves(restore_args, path))
+    saved = _reading.kinds_as_saved(step, path)
+    by_name = dict(_trees.leaves(restore_args, path))
     for name, args in by_name.items():
         check(args, name)
-    wanted = saved if item is None else dict(_jax.leaves(item, path))
+    wanted = saved if item is None else dict(_trees.leaves(item, path))
     differing = [f"without {name}" for name in wanted if name not in by_name]
     differing += [f"with {name}" for name in by_name if name not in wanted and not (partial and name in saved)]
     if differing:
@@ -98,7 +98,7 @@ def like_of(step: Step, item: Any, restore_args: Any, path: str, *, partial: boo
         return _like(step, name, leaf, saved[name], by_name[name], converted)
 
     if item is None:
-        return _jax.tree_as_saved(step, path, lambda _, name: like(name, None)), converted
+        return _reading.tree_as_saved(step, path, lambda _, name: like(name, None)), converted
     structure = jax.tree_util.tree_structure(item)
     return jax.tree_util.tree_unflatten(structure, [like(name, leaf) for name, leaf in wanted.items()]), converted
 
@@ -118,7 +118,7 @@ def _like(step: Step, name: str, leaf: Any, kind: str, args: Any, converted: set
     stored = step.get_slice(name)
     shape, dtype = tuple(stored.get_shape()), arrays.numpy_dtype(stored.get_dtype())
     sharding = _sharding_of(args, name)
-    impl = _jax.key_impl_of(step, name)
+    impl = _reading.key_impl_of(step, name)
     shapes = [shape]
     if impl is not None:
         key = jax.eval_shape(lambda: jax.random.key(0, impl=impl))

@@ -1,0 +1,104 @@
+"""Pytrees of JAX: saved by their key paths, and restored as new trees.
+
+    with tidemark.Checkpointer("run/ckpt", save_interval_steps=100) as checkpointer:
+        first, state = tidemark.jax.resume(checkpointer, state)
+        for step in range(first, steps):
+            state, loss = train_step(state, batch)
+            if checkpointer.should_save(step):
+                tidemark.jax.save(checkpointer, step, state, metrics={"loss": float(loss)})
+
+The leaf at `tree["params"].layers[0]` is the entry "params.layers.0". A leaf is an array of JAX or NumPy, a key of
+jax.random, or anything that a state of `tidemark.Checkpointer` may contain. The entry "$tidemark.tree" tells which
+containers the tree had. An array of which other processes hold parts needs a Checkpointer with `Ranks.of_jax()`: each process
+saves the parts of its own devices, each part once, and a restore reads those that the sharding of `like` gives it.
+Importing this module imports jax.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .._arguments import wrong
+from .._checkpointer.checkpointer import Checkpointer
+from .._checkpointer.futures import SaveHandle
+from .._checkpointer.progress import Progress
+from .._checkpointer.ranks import agreeing
+from .._checkpointer.step_info import RestoreReport
+from .._state.pattern import matches
+from .._store.progress import reporting
+from .._store.reader import open as open_step
+from ._reading import bytes_to_read, load_as_saved, load_like
+from ._trees import Destination, to_state
+
+__all__ = ["load", "restore", "restore_with_report", "resume", "save"]
+
+
+def save(checkpointer: Checkpointer, step: int, tree: Any, *, metrics: dict[str, float] | None = None,
+         user_metadata: str | Mapping[str, Any] = "{}", overwrite: bool = False) -> SaveHandle:
+    """Saves the pytree as `step`. When this returns, its arrays may be donated.
+
+    On the CPU the arrays are read where they lie; from devices they are copied to the host first. InvalidArgumentError:
+    an array has been deleted, which donation does; two leaves have one name; or other processes have parts of an array, and
+    the checkpointer has no `ranks`. Other errors: `Checkpointer.save`. With `ranks` an error of one process is told to the
+    others, here and in `resume` and `restore`.
+    """
+    with _opened(checkpointer)._making(step):
+        state = to_state(tree)
+    return checkpointer.save(step, state, metrics=metrics, user_metadata=user_metadata, overwrite=overwrite, staging="blocking")
+
+
+def resume(checkpointer: Checkpointer, like: Any, *, healthy_only: bool = False,
+           progress: Progress = False) -> tuple[int, Any]:
+    """The step to train next and the tree of the highest committed step; 0 and `like` itself in a fresh run. `progress` as
+    for `Checkpointer.restore`."""
+    with _opened(checkpointer)._filling(resumes=True):
+        destination = Destination(like)
+    step = checkpointer.resume(destination.state, healthy_only=healthy_only, progress=progress)
+    if not step:
+        return 0, like
+    with agreeing(checkpointer._of_ranks):
+        return step, destination.tree()
+
+
+def restore(checkpointer: Checkpointer, like: Any, step: int | str = "latest", **options: Any) -> Any:
+    """A new tree with the structure of `like`, from a step: a number or what `Checkpointer.restore` takes.
+
+    A leaf of `like` is an array or a jax.ShapeDtypeStruct: its shape and dtype must be those of the checkpoint, and the
+    new array gets its sharding. `like` may have been donated. Objects with state are restored in place. `options` are
+    those of `Checkpointer.restore`; what they leave out is in the new tree as it is in `like`.
+
+    MismatchError: the checkpoint does not fit. UnimplementedError: another process holds a part of an array of keys.
+    """
+    return restore_with_report(checkpointer, like, step, **options)[0]
+
+
+def restore_with_report(checkpointer: Checkpointer, like: Any, step: int | str = "latest", *,
+                        only: Sequence[str] = (), **options: Any) -> tuple[Any, RestoreReport]:
+    """`restore`, with the report of `Checkpointer.restore` beside the tree."""
+    with _opened(checkpointer)._filling(resumes=False):
+        destination = Destination(like)
+    report = checkpointer.restore(destination.state, step, only=only, **options)
+    left_out = {name for name in destination.state if only and not matches(name, only)}
+    with agreeing(checkpointer._of_ranks):
+        return destination.tree(left_out.union(report.missing)), report
+
+
+def _opened(checkpointer: Any) -> Checkpointer:
+    if isinstance(checkpointer, Checkpointer):
+        return checkpointer
+    raise wrong(checkpointer, "checkpointer", "a tidemark.Checkpointer, such as tidemark.Checkpointer(\"run/ckpt\")")
+
+
+def load(store: str | os.PathLike[str], step: int | str = "latest", like: Any = None, *,
+         allow_unexpected: bool = False, progress: Progress = False) -> Any:
+    """The tree of a step, read beside the trainer or without one. `step` as in `tidemark.open`.
+
+    Without `like` the containers are dicts, lists and tuples: of a class, its attributes are the keys of a dict. The
+    arrays are on the default device. With `like`, as `restore`; allow_unexpected: the step may have more. `progress` as for
+    `Checkpointer.restore`, after each array. InvalidArgumentError: without `like`, the tree has an object with state, or
+    `tidemark.jax` did not save it.
+    """
+    with open_step(store, step, framework="np") as opened, reporting(opened, progress, bytes_to_read(opened, like)):
+        return load_like(opened, like, allow_unexpected=allow_unexpected) if like is not None else load_as_saved(opened)
