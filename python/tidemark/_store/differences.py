@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..errors import MismatchError
-from .reader import Step
+from .reader import Slice, Step
 
 
 class Differences:
-    """Is told of each entry that does not fit; names are those in the step. `error` is the MismatchError of all."""
+    """Is told of each entry that does not fit. `error` is the MismatchError of all. `sources`: the names in the step, where these
+    are others."""
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: Step, sources: Mapping[str, str] | None = None) -> None:
         self._step = step
+        self._sources = sources or {}
         self._lines: list[str] = []
         self._missing: list[str] = []
         self._unexpected: list[str] = []
@@ -27,6 +29,10 @@ class Differences:
         """Of all entries that do not fit."""
         return [*self._missing, *self._unexpected, *self._reshaped, *self._retyped]
 
+    def slip(self, line: str) -> None:
+        """Something is wrong with the options that choose the entries."""
+        self._lines.append(line)
+
     def missing(self, name: str, wanted: str) -> None:
         """`wanted`: what the state has."""
         self._missing.append(name)
@@ -36,6 +42,11 @@ class Differences:
         self._unexpected.append(name)
         self._lines.append(f"unexpected in the checkpoint: '{name}' {self._described(name)}")
 
+    def replaced(self, name: str) -> None:
+        """An entry of the step whose name another one has been given."""
+        self._unexpected.append(name)
+        self._lines.append(f"its name is taken by a rename, and it has no other: '{name}' {self._described(name, name)}")
+
     def of_another_kind(self, name: str, wanted: str) -> None:
         """One is a tensor, and the other is none."""
         self._retyped.append(name)
@@ -44,14 +55,17 @@ class Differences:
     def of_another_dtype(self, name: str, wanted: str, but: str = "") -> None:
         """`but`: more to say of it."""
         self._retyped.append(name)
-        self._lines.append(f"'{name}': dtype: checkpoint has {self._step.get_slice(name).get_dtype()}, state has {wanted}{but}")
+        self._lines.append(f"'{name}': dtype: checkpoint has {self._stored(name).get_dtype()}, state has {wanted}{but}")
 
     def of_another_shape(self, name: str, wanted: Sequence[int]) -> None:
         self._reshaped.append(name)
-        self._lines.append(f"'{name}': shape: checkpoint has {self._step.get_slice(name).get_shape()}, state has {list(wanted)}")
+        self._lines.append(f"'{name}': shape: checkpoint has {self._stored(name).get_shape()}, state has {list(wanted)}")
 
-    def _described(self, name: str) -> str:
-        _, kind, dtype, shape, *_ = self._step._entry(name)
+    def _stored(self, name: str) -> Slice:
+        return self._step.get_slice(self._sources.get(name, name))
+
+    def _described(self, name: str, source: str = "") -> str:
+        _, kind, dtype, shape, *_ = self._step._entry(source or self._sources.get(name, name))
         return f"{dtype} {shape}" if kind == "tensor" else str(kind)
 
     def error(self, of: str, way_out: str) -> MismatchError:

@@ -20,7 +20,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .._arguments import wrong
+from .._arguments import Kind, flag, patterns, typed, wrong
+from .._arguments import renames as pairs
 from .._checkpointer.checkpointer import Checkpointer
 from .._checkpointer.futures import SaveHandle
 from .._checkpointer.progress import Progress
@@ -29,10 +30,15 @@ from .._checkpointer.step_info import RestoreReport
 from .._state.pattern import matches
 from .._store.progress import reporting
 from .._store.reader import open as open_step
+from .._store.selection import Selection
+from ..errors import InvalidArgumentError
 from ._reading import bytes_to_read, load_as_saved, load_like
-from ._trees import Destination, to_state
+from ._trees import Destination, to_state, with_keys_of
 
 __all__ = ["load", "restore", "restore_with_report", "resume", "save"]
+
+_OF_LOAD: dict[str, Kind] = {"only": patterns, "renames": pairs, "allow_missing": flag, "allow_unexpected": flag,
+                             "convert_dtypes": flag}
 
 
 def save(checkpointer: Checkpointer, step: int, tree: Any, *, metrics: dict[str, float] | None = None,
@@ -78,6 +84,7 @@ def restore_with_report(checkpointer: Checkpointer, like: Any, step: int | str =
                         only: Sequence[str] = (), **options: Any) -> tuple[Any, RestoreReport]:
     """`restore`, with the report of `Checkpointer.restore` beside the tree."""
     with _opened(checkpointer)._filling(resumes=False):
+        only = with_keys_of(like, patterns(only, "only"))
         destination = Destination(like)
     report = checkpointer.restore(destination.state, step, only=only, **options)
     left_out = {name for name in destination.state if only and not matches(name, only)}
@@ -91,14 +98,27 @@ def _opened(checkpointer: Any) -> Checkpointer:
     raise wrong(checkpointer, "checkpointer", "a tidemark.Checkpointer, such as tidemark.Checkpointer(\"run/ckpt\")")
 
 
-def load(store: str | os.PathLike[str], step: int | str = "latest", like: Any = None, *,
-         allow_unexpected: bool = False, progress: Progress = False) -> Any:
+def load(store: str | os.PathLike[str], step: int | str = "latest", like: Any = None, *, only: Sequence[str] = (),
+         renames: Sequence[tuple[str, str]] = (), allow_missing: bool = False, allow_unexpected: bool = False,
+         convert_dtypes: bool = False, progress: Progress = False) -> Any:
     """The tree of a step, read beside the trainer or without one. `step` as in `tidemark.open`.
 
     Without `like` the containers are dicts, lists and tuples: of a class, its attributes are the keys of a dict. The
-    arrays are on the default device. With `like`, as `restore`; allow_unexpected: the step may have more. `progress` as for
-    `Checkpointer.restore`, after each array. InvalidArgumentError: without `like`, the tree has an object with state, or
-    `tidemark.jax` did not save it.
+    arrays are on the default device. With `like`, as `restore`.
+
+    `progress` as for `Checkpointer.restore`, after each array. The other options are those of `Checkpointer.restore` too, and
+    need `like`: what they leave out is in the new tree as it is in `like`, and is not read. MismatchError: the step does not
+    fit. InvalidArgumentError: without `like`, the tree has an object with state, or `tidemark.jax` did not save it.
     """
-    with open_step(store, step, framework="np") as opened, reporting(opened, progress, bytes_to_read(opened, like)):
-        return load_like(opened, like, allow_unexpected=allow_unexpected) if like is not None else load_as_saved(opened)
+    given = typed(_OF_LOAD, locals())
+    if like is None:
+        for name in filter(given.get, given):
+            raise InvalidArgumentError(f"{name} needs `like`: without it the tree is as it was saved")
+        with open_step(store, step, framework="np") as opened, reporting(opened, progress, bytes_to_read(opened, None)):
+            return load_as_saved(opened)
+    only = with_keys_of(like, given["only"])
+    with open_step(store, step, framework="np") as opened:
+        selection = Selection(opened, only, given["renames"])
+        with reporting(opened, progress, bytes_to_read(opened, like, selection=selection)):
+            return load_like(opened, like, selection=selection, allow_missing=given["allow_missing"],
+                             allow_unexpected=given["allow_unexpected"], converts=lambda name: given["convert_dtypes"])

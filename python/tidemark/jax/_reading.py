@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,56 +17,77 @@ from .._state.rng import adapter_of
 from .._store.differences import Differences
 from .._store.progress import bytes_of
 from .._store.reader import Step
+from .._store.selection import Selection
 from ..errors import DataLossError, Error, InvalidArgumentError, UnimplementedError
 from ._trees import Destination, impl_entry, join, leaves, skeleton_name
 
 
-def bytes_to_read(step: Step, like: Any, path: str = "") -> int:
+def bytes_to_read(step: Step, like: Any, path: str = "", *, selection: Selection | None = None) -> int:
     """Of the arrays that `load_like` reads or, without `like`, `load_as_saved`."""
-    wanted = None if like is None else {name for name, _ in leaves(like, path)}
-    below = f"{path}." if path else ""
-    return bytes_of(step, [name for name in step.keys()
-                           if (name in wanted if wanted is not None else name == path or name.startswith(below))])
+    tensors = set(step.keys())
+    if like is None:
+        below = f"{path}." if path else ""
+        return bytes_of(step, [name for name in tensors if name == path or name.startswith(below)])
+    selection = selection or Selection(step)
+    found = (selection.sources.get(name) for name, _ in leaves(like, path) if selection.takes(name))
+    return bytes_of(step, [source for source in found if source in tensors])
 
 
-_WAY_OUT = ("allow_unexpected=True leaves out what the tree has not. tidemark.jax.restore, with a Checkpointer, also takes "
-            "allow_missing, renames, only and convert_dtypes. Without `like` the tree is as it was saved")
+_WAY_OUT = ("allow_missing=True leaves missing entries as they are in `like`; allow_unexpected=True skips unexpected ones; "
+            "convert_dtypes=True converts floating-point arrays; only=[patterns of names] loads a part of the tree, and "
+            "renames=[(name in the checkpoint, name in the tree)] maps names. Without `like` the tree is as it was saved")
 
 
-def load_like(step: Step, like: Any, path: str = "", *, allow_unexpected: bool = False,
-              converted: Collection[str] = (), way_out: str = _WAY_OUT) -> Any:
-    """`load` with `like`, from a step that is open. `converted`: arrays that may have another floating-point dtype than there.
-    `way_out`: for the message of a MismatchError."""
+def load_like(step: Step, like: Any, path: str = "", *, selection: Selection | None = None, allow_missing: bool = False,
+              allow_unexpected: bool = False, converts: Callable[[str], bool] = lambda name: False,
+              way_out: str = _WAY_OUT) -> Any:
+    """`load` with `like`, from a step that is open. `converts`: whether the array of that name may have another floating-point
+    dtype than there. `way_out`: for the message of a MismatchError."""
     destination = Destination(like, path)
-    tensors, values = set(step.keys()), set(step.value_keys())
-    differences = Differences(step)
+    selection = selection or Selection(step)
+    sources = selection.sources
+    tensors = set(step.keys())
+    differences = Differences(step, sources)
+    left_out: set[str] = set()
+    for line in selection.slips(destination.state):
+        differences.slip(line)
     for name, value in destination.state.items():
+        if not selection.takes(name) or (allow_missing and name not in sources):
+            left_out.add(name)
+            continue
         if has_state(value) or adapter_of(value) is not None:
             raise InvalidArgumentError(f"'{name}' is an object with state, which only a Checkpointer restores")
         if isinstance(value, Boxes):
             raise UnimplementedError(f"'{name}' would have parts in other processes, which only a Checkpointer restores")
-        if name not in tensors | values:
+        if name not in sources:
             differences.missing(name, _described(value))
-        elif (name in tensors) != isinstance(value, numpy.ndarray):
+        elif (sources[name] in tensors) != isinstance(value, numpy.ndarray):
             differences.of_another_kind(name, _described(value))
         elif isinstance(value, numpy.ndarray):
-            stored = step.get_slice(name)
+            stored = step.get_slice(sources[name])
             if stored.get_dtype() != value.dtype.name and not (
-                    name in converted and _is_float(value.dtype) and _is_float(arrays.numpy_dtype(stored.get_dtype()))):
+                    converts(name) and _is_float(value.dtype) and _is_float(arrays.numpy_dtype(stored.get_dtype()))):
                 differences.of_another_dtype(name, value.dtype.name)
             elif stored.get_shape() != list(value.shape):
                 differences.of_another_shape(name, value.shape)
-    for name in sorted(tensors | values) if not allow_unexpected else ():
+    for name in () if allow_unexpected or selection.is_partial else sorted(sources):
         if name not in destination.state and not name.startswith("$tidemark.") and name.startswith(f"{path}." if path else ""):
             differences.unexpected(name)
+    for name in () if allow_unexpected or selection.is_partial else selection.replaced:
+        differences.replaced(name)
     if differences:
         raise differences.error("the tree", way_out)
     for name, value in destination.state.items():
-        if name in converted:
-            arrays.convert(value, step.get_tensor(name))
+        if name in left_out:
+            continue
+        source = sources[name]
+        if source not in tensors:
+            destination.state[name] = step.get_value(source)
+        elif step.get_slice(source).get_dtype() != value.dtype.name:
+            arrays.convert(value, step.get_tensor(source))
         else:
-            destination.state[name] = step.get_tensor(name) if name in tensors else step.get_value(name)
-    return destination.tree()
+            destination.state[name] = step.get_tensor(source)
+    return destination.tree(left_out)
 
 
 def _described(value: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -12,6 +12,7 @@ from .._state import codec
 from .._state.arrays import refuse_narrowed
 from .._state.boxes import Box, Boxes
 from .._state.containers import has_state
+from .._state.pattern import matches
 from .._state.rng import adapter_of
 from ..errors import InvalidArgumentError, MismatchError, UnimplementedError
 
@@ -86,6 +87,12 @@ def is_key(leaf: Any) -> bool:
 
 def _impl_of(leaf: Any) -> str:
     return str(leaf.dtype._impl.name)  # a jax.ShapeDtypeStruct of a key has no public way to tell
+
+
+def with_keys_of(tree: Any, only: Sequence[str]) -> list[str]:
+    """The patterns, and what belongs to the keys of jax.random in the tree that they match."""
+    return [*only, *(impl_entry(name) for name, leaf in leaves(tree, "") if only and is_array(leaf) and is_key(leaf)
+                     and matches(name, only))]
 
 
 def _put(state: dict[str, Any], name: str, value: Any) -> None:

@@ -298,7 +298,8 @@ class CheckpointManager:
             like, converted = like_of(opened, like, restore_args, path, partial=partial)
         if like is None:
             return _reading.load_as_saved(opened, path)
-        return _reading.load_like(opened, like, path, allow_unexpected=partial, converted=converted, way_out=_WAY_OUT)
+        return _reading.load_like(opened, like, path, allow_unexpected=partial, converts=converted.__contains__,
+                                  way_out=_WAY_OUT)
 
     # What is known of a step.
 
