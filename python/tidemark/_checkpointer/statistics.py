@@ -18,10 +18,10 @@ class DurationHistogram:
 
 @dataclasses.dataclass(frozen=True)
 class Statistics:
-    """Counters and durations of a checkpointer since it was opened."""
+    """Counters and durations of a checkpointer since it was opened. Its repr() has the counters."""
 
-    blocked: dict[str, DurationHistogram]  # the trainer's waits by phase: "consumers", "room", "copy"
-    background: dict[str, DurationHistogram]  # "write", "commit", "evaluate", "delete"
+    blocked: dict[str, DurationHistogram] = dataclasses.field(repr=False)  # the trainer's waits: "consumers", "room", "copy"
+    background: dict[str, DurationHistogram] = dataclasses.field(repr=False)  # "write", "commit", "evaluate", "delete"
     saves_committed: int
     saves_failed: int
     steps_deleted: int
@@ -36,7 +36,7 @@ class Statistics:
     staging_bytes_max: int
     last_committed_step: int | None
     last_committed_time: float | None  # seconds since 1970, as time.time()
-    prometheus_text: str  # all of it in the text format of Prometheus
+    prometheus_text: str = dataclasses.field(repr=False)  # all of it in the text format of Prometheus
 
 
 @dataclasses.dataclass(frozen=True)

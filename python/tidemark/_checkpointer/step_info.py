@@ -22,9 +22,12 @@ class Evaluation:
     took: float  # seconds
 
 
-@dataclasses.dataclass(frozen=True)
+_METRICS_SHOWN = 8
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
 class StepInfo:
-    """The record of a step. No tensor is read for it."""
+    """The record of a step. No tensor is read for it. Its repr() has the step, the state, the first metrics and the size."""
 
     step: int
     state: str  # "committed", "damaged", "lost", "failed", "deleted" or "unsaved"
@@ -46,6 +49,12 @@ class StepInfo:
     tags: list[str]
     kept: str  # why retention kept the step when it last ran; empty: it has not run
     unhealthy: str  # "evaluator: reason", or empty
+
+    def __repr__(self) -> str:
+        shown = [f"{name!r}: {value!r}" for name, value in list(self.metrics.items())[:_METRICS_SHOWN]]
+        more = ["..."] if len(self.metrics) > _METRICS_SHOWN else []
+        return (f"{type(self).__qualname__}(step={self.step}, state={self.state!r}, metrics={{{', '.join([*shown, *more])}}}, "
+                f"stored_bytes={self.stored_bytes})")
 
 
 def evaluation_of(record: dict[str, Any]) -> Evaluation:

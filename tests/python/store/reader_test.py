@@ -1,6 +1,8 @@
 """tidemark.open reads entries and parts of them."""
 
+import dataclasses
 import random
+import re
 
 import ml_dtypes
 import numpy as np
@@ -224,3 +226,20 @@ def test_a_store_from_a_stranger_is_read_by_its_journal_or_by_its_steps(tmp_path
         tidemark.open(store, 1, untrusted=True)
     with pytest.raises(tidemark.NotFoundError):
         tidemark.open(tmp_path, untrusted=True)
+
+
+def test_records_are_shown_in_one_short_line(tmp_path):
+    with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
+        checkpointer.add_health_monitor(tidemark.HealthMonitor(per_entry=["*"]))
+        checkpointer.save(0, {f"w{i}": np.ones(2) for i in range(40)}, metrics={"a": 0.5, "b": float("nan")}).committed.result(60)
+        checkpointer.wait_until_evaluated(60)
+        checkpointer.save(1, {"w": np.ones(2)}, metrics={"a": 0.25}).committed.result(60)
+        report = checkpointer.restore({"w": np.zeros(2)})
+        statistics = checkpointer.statistics()
+    first, second = tidemark.steps(tmp_path / "store")
+    size = first.stored_bytes
+    assert re.fullmatch(rf"StepInfo\(step=0, state='committed', metrics={{'a': 0.5, 'b': nan, ('[^']+': [^,]+, ){{6}}\.\.\.}}, "
+                        rf"stored_bytes={size}\)", repr(first))
+    assert "info=StepInfo(step=1, state='committed', metrics={'a': 0.25" in repr(report) and "attempt" not in repr(report)
+    assert "saves_committed=2" in repr(statistics) and len(repr(statistics)) < 500
+    assert second == dataclasses.replace(second) and second != first and second != dataclasses.replace(second, pin_note="x")
