@@ -20,7 +20,7 @@ _WHEN_LAGGING: dict[str, WhenLagging] = {"skip": "skip", "oldest": "latest", "bl
 
 
 @dataclasses.dataclass(frozen=True)
-class Evaluation:
+class ModuleEvaluation:
     """How saved steps are evaluated beside the training: by an evaluator of the checkpointer.
 
     function: called with a module that has the weights of the step, on a thread of the library; returns {name: number},
@@ -58,16 +58,16 @@ class Evaluation:
             raise InvalidArgumentError(f"half is '{self.half}', not '', 'bfloat16' or 'float16'")
 
 
-def evaluation_or_none(value: Any) -> Evaluation | None:
-    if value is None or isinstance(value, Evaluation):
+def evaluation_or_none(value: Any) -> ModuleEvaluation | None:
+    if value is None or isinstance(value, ModuleEvaluation):
         return value
-    raise wrong(value, "evaluation", "an Evaluation")
+    raise wrong(value, "evaluation", "a ModuleEvaluation")
 
 
 class ModuleEvaluator:
     """The evaluator of one training. Belongs to the thread of the training."""
 
-    def __init__(self, checkpointer: Checkpointer, evaluation: Evaluation, module: Any) -> None:
+    def __init__(self, checkpointer: Checkpointer, evaluation: ModuleEvaluation, module: Any) -> None:
         import torch
 
         # A copy draws no random numbers, which the training would miss.

@@ -1,14 +1,21 @@
 """Options of tidemark.Checkpointer that the integrations of PyTorch refuse: the message says what to use instead."""
 
 import pytest
+import tidemark.lightning
+import tidemark.transformers
 import transformers_test
 from tidemark.errors import InvalidArgumentError
 from tidemark.lightning import TidemarkCheckpoint, TidemarkCheckpointIO
-from tidemark.transformers import Evaluation, TidemarkCallback
+from tidemark.transformers import ModuleEvaluation, TidemarkCallback
 
 
 def mixin(folder, **options):
     return transformers_test.make(folder, checkpointer_options=options)
+
+
+@pytest.mark.parametrize("integration", [tidemark.lightning, tidemark.transformers])
+def test_no_name_of_an_integration_is_another_thing_of_the_package(integration):
+    assert not set(integration.__all__) & set(tidemark.__all__)
 
 
 @pytest.mark.parametrize("make", [mixin, TidemarkCallback, TidemarkCheckpoint, TidemarkCheckpointIO])
@@ -37,7 +44,7 @@ def trainer(store, **arguments):
 
 
 @pytest.mark.parametrize(("make", "arguments", "words"), [
-    *[(make, {"evaluation": print}, "evaluation is .*: it must be an Evaluation")
+    *[(make, {"evaluation": print}, "evaluation is .*: it must be a ModuleEvaluation")
       for make in (trainer, TidemarkCallback, TidemarkCheckpoint)],
     (TidemarkCallback, {"every_steps": "5"}, "every_steps is '5', a str: it must be an int"),
     (TidemarkCallback, {"every_steps": -1}, "every_steps is -1"),
@@ -60,7 +67,7 @@ def test_a_store_that_is_no_path_is_named(make):
     ({"half": "float8"}, "half is 'float8'"), ({"on_backpressure": "drop"}, "on_backpressure is 'drop'")])
 def test_an_evaluation_names_its_wrong_argument(arguments, words):
     with pytest.raises(InvalidArgumentError, match=words):
-        Evaluation(**{"function": print, **arguments})
+        ModuleEvaluation(**{"function": print, **arguments})
 
 
 @pytest.mark.parametrize(("make", "wrong", "meant"), [

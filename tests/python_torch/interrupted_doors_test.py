@@ -16,7 +16,7 @@ from interruption import interrupted_at_drawn_moments
 from lightning.pytorch.callbacks import ModelCheckpoint
 from tidemark.dcp import Reader, Writer
 from tidemark.lightning import TidemarkCheckpoint, TidemarkCheckpointIO
-from tidemark.transformers import Evaluation, TidemarkCallback
+from tidemark.transformers import ModuleEvaluation, TidemarkCallback
 from torch.distributed.checkpoint.api import CheckpointException
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the frameworks' advice
@@ -37,7 +37,7 @@ def test_a_fit_with_the_callback_goes_on(tmp_path):
     whole, _ = lightning_test.fit(tmp_path, TidemarkCheckpoint(tmp_path / "whole"), 3)
 
     def fit(moment):
-        callback = TidemarkCheckpoint(tmp_path / f"store{moment}", save_top_k=-1, evaluation=Evaluation(weight_sum))
+        callback = TidemarkCheckpoint(tmp_path / f"store{moment}", save_top_k=-1, evaluation=ModuleEvaluation(weight_sum))
         try:
             return lightning_test.fit(tmp_path, callback, 3, callback.resume_path)[0]
         except SystemExit:  # what Lightning makes of Ctrl-C
@@ -80,7 +80,7 @@ def test_a_training_with_the_mixin_goes_on(tmp_path):
     whole.train()
 
     def train(moment):
-        trainer = transformers_test.make(tmp_path / f"run{moment}", evaluation=Evaluation(weight_sum))
+        trainer = transformers_test.make(tmp_path / f"run{moment}", evaluation=ModuleEvaluation(weight_sum))
         trainer.train(resume_from_checkpoint=True)
         return trainer
 
@@ -97,7 +97,7 @@ def test_a_training_with_the_mixin_goes_on(tmp_path):
 
 def test_a_training_with_the_callback_leaves_its_steps(tmp_path):
     def train(moment):
-        callback = TidemarkCallback(tmp_path / f"store{moment}", every_steps=8, evaluation=Evaluation(weight_sum))
+        callback = TidemarkCallback(tmp_path / f"store{moment}", every_steps=8, evaluation=ModuleEvaluation(weight_sum))
         trainer = transformers_test.make(tmp_path / "plain", kind=transformers.Trainer, callbacks=[callback], save_strategy="no")
         try:
             trainer.train()

@@ -9,7 +9,7 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from lightning_test import Model
-from tidemark.lightning import Evaluation, TidemarkCheckpoint
+from tidemark.lightning import ModuleEvaluation, TidemarkCheckpoint
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice
 
@@ -102,7 +102,7 @@ def test_a_metric_that_is_never_logged_ends_the_fit_with_those_that_are(tmp_path
 
 
 def test_the_metric_of_an_evaluator_need_not_be_logged(tmp_path):
-    evaluation = Evaluation(lambda module: {"norm": 1.0})
+    evaluation = ModuleEvaluation(lambda module: {"norm": 1.0})
     callback = TidemarkCheckpoint(tmp_path / "store", monitor="validation/norm", evaluation=evaluation)
     fit(tmp_path, callback, Scored("score"))
     assert callback.best_model_path

@@ -17,7 +17,7 @@ from lightning.pytorch.tuner import Tuner
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from lightning_test import same_weights
 from preempted import exit_code, handled, sender, terminate_in_a_save_that_waits, terminated_at_drawn_moments
-from tidemark.lightning import Evaluation, TidemarkCheckpoint
+from tidemark.lightning import ModuleEvaluation, TidemarkCheckpoint
 
 Send = functools.partial(sender, lightning.Callback)
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice
@@ -357,7 +357,7 @@ def test_an_evaluation_that_hangs_does_not_hold_up_the_end(runs, hook):
     try:
         with tidemark.PreemptionGuard(grace=5.0) as guard:
             stopped(runs, Send(hook, 1 if hook == "on_fit_end" else 7), preemption=guard,
-                               evaluation=Evaluation(lambda module: ended.wait()))
+                               evaluation=ModuleEvaluation(lambda module: ended.wait()))
     finally:
         ended.set()
     assert time.monotonic() - begun < 60
@@ -369,7 +369,7 @@ def test_a_signal_ends_the_wait_of_a_save_for_an_evaluation_and_the_last_save_ha
     ended, asked = threading.Event(), terminate_in_a_save_that_waits(monkeypatch)
     try:
         with tidemark.PreemptionGuard(grace=5.0) as guard:
-            evaluation = Evaluation(lambda module: ended.wait(30), on_backpressure="block")
+            evaluation = ModuleEvaluation(lambda module: ended.wait(30), on_backpressure="block")
             callback = stopped(runs, preemption=guard, evaluation=evaluation, **options)
         shutil.copytree(callback.store, runs.folder / "copy")  # the evaluation goes on, and the store is held
     finally:
@@ -393,7 +393,7 @@ def test_a_signal_while_the_end_of_the_fit_waits_for_evaluations_ends_the_wait(r
         ended.wait()
 
     try:
-        stopped(runs, Ends(), evaluation=Evaluation(evaluate))
+        stopped(runs, Ends(), evaluation=ModuleEvaluation(evaluate))
     finally:
         ended.set()
     assert latest(runs) == 14
@@ -454,7 +454,7 @@ def test_a_close_that_runs_out_of_time_is_made_once_and_again_by_the_next_fit(ru
     ended, closes = threading.Event(), []
     close = tidemark.Checkpointer._close
     monkeypatch.setattr(tidemark.Checkpointer, "_close", lambda self, *limits: (closes.append(limits), close(self, *limits)))
-    callback = runs.callback(preemption=preemption, evaluation=Evaluation(lambda module: ended.wait()), close_timeout=1.0)
+    callback = runs.callback(preemption=preemption, evaluation=ModuleEvaluation(lambda module: ended.wait()), close_timeout=1.0)
     try:
         with pytest.raises(tidemark.errors.DeadlineExceededError):
             fit(callback, epochs=1, **runs.options)

@@ -26,7 +26,7 @@ from lightning.pytorch.strategies import DDPStrategy  # noqa: E402
 from tidemark._checkpointer import ranks  # noqa: E402
 from tidemark.lightning import _dicts  # noqa: E402
 from tidemark.lightning._announcements import Announcement  # noqa: E402
-from tidemark.lightning import Evaluation, TidemarkCheckpoint, TidemarkCheckpointIO  # noqa: E402
+from tidemark.lightning import ModuleEvaluation, TidemarkCheckpoint, TidemarkCheckpointIO  # noqa: E402
 from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import PostLocalSGDState, post_localSGD_hook  # noqa: E402
 from torch.distributed.optim import ZeroRedundancyOptimizer  # noqa: E402
 
@@ -104,7 +104,7 @@ def resumed(folder):
         norms.append(module.layer[1].weight.norm().item())
         return {"norm": norms[-1]}
 
-    evaluation = Evaluation(evaluate, max_pending=8)
+    evaluation = ModuleEvaluation(evaluate, max_pending=8)
     first = TidemarkCheckpoint(folder / "parts", monitor="val_loss", save_top_k=2, evaluation=evaluation)
     found["fresh"] = first.resume_path
     fit(folder, [first], 2)
@@ -200,7 +200,7 @@ def refused(folder, rank):
              "no_step": error_of(fit, folder, [callback], EPOCHS, f"tidemark:77@{folder / 'whole'}")}
     found["skips"] = error_of(fit, folder, [TidemarkCheckpoint(folder / "skips", when_full="skip")])
     found["evaluators"] = error_of(fit, folder, [
-        Uncopyable(), TidemarkCheckpoint(folder / "uncopyable", evaluation=Evaluation(dict))])
+        Uncopyable(), TidemarkCheckpoint(folder / "uncopyable", evaluation=ModuleEvaluation(dict))])
     load = _dicts.load_checkpoint
     if rank == 1:
         _dicts.load_checkpoint = lambda *_: 1 / 0

@@ -17,7 +17,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.demos.boring_classes import BoringModel
 from lightning.pytorch.plugins.io.async_plugin import AsyncCheckpointIO
 from tidemark.lightning._announcements import Announcement
-from tidemark.lightning import Evaluation, TidemarkCheckpoint, TidemarkCheckpointIO
+from tidemark.lightning import ModuleEvaluation, TidemarkCheckpoint, TidemarkCheckpointIO
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's advice
 
@@ -140,7 +140,7 @@ def test_saved_steps_are_evaluated_beside_the_training(tmp_path):
         assert threading.current_thread() is not threading.main_thread()
         return {"norm": module.layer[1].weight.float().norm()}
 
-    evaluation = Evaluation(evaluate, max_pending=8, half="bfloat16")
+    evaluation = ModuleEvaluation(evaluate, max_pending=8, half="bfloat16")
     model, _ = fit(tmp_path, Counting(tmp_path / "store", evaluation=evaluation), 3)
     assert model.layer[1].weight.dtype == torch.float32
     steps = {info.step: info.metrics for info in tidemark.steps(tmp_path / "store")}
@@ -167,7 +167,7 @@ def test_the_best_step_stays_whose_evaluation_comes_late(tmp_path):
         gate.wait()
         return {"loss": losses.pop(min(losses))}
 
-    callback = Opening(tmp_path / "store", monitor="validation/loss", evaluation=Evaluation(evaluate, max_pending=4))
+    callback = Opening(tmp_path / "store", monitor="validation/loss", evaluation=ModuleEvaluation(evaluate, max_pending=4))
     fit(tmp_path, callback, 4)
     assert pending == [3, 6, 9, 12]
     with tidemark.Checkpointer(tmp_path / "store", retention=tidemark.Retention(
@@ -180,7 +180,7 @@ def test_an_evaluation_that_fails_leaves_the_training_alone(tmp_path, caplog):
     def evaluate(module):
         raise RuntimeError("no such data")
 
-    callback = TidemarkCheckpoint(tmp_path / "store", evaluation=Evaluation(evaluate, max_pending=8))
+    callback = TidemarkCheckpoint(tmp_path / "store", evaluation=ModuleEvaluation(evaluate, max_pending=8))
     fit(tmp_path, callback, 2)
     assert [step for step, _ in callback.skipped_evaluations] == [3, 6]
     assert all("RuntimeError: no such data" in reason for _, reason in callback.skipped_evaluations)
@@ -200,7 +200,7 @@ def test_more_evaluations_than_may_wait_are_left_out(tmp_path):
             gate.set()
             super().on_fit_end(trainer, pl_module)
 
-    callback = Opening(tmp_path / "store", evaluation=Evaluation(evaluate))
+    callback = Opening(tmp_path / "store", evaluation=ModuleEvaluation(evaluate))
     fit(tmp_path, callback, 3)
     assert [step for step, _ in callback.skipped_evaluations] == [6, 9]
     skipped = {step: ("skipped", why) for step, why in callback.skipped_evaluations}
@@ -220,7 +220,7 @@ def test_those_that_are_queued_are_read_from_the_disk(tmp_path):
             gate.set()
             super().on_fit_end(trainer, pl_module)
 
-    callback = Opening(tmp_path / "store", evaluation=Evaluation(evaluate, on_backpressure="queue"),
+    callback = Opening(tmp_path / "store", evaluation=ModuleEvaluation(evaluate, on_backpressure="queue"),
                        retention=tidemark.Retention())
     fit(tmp_path, callback, 4)
     stored = []
@@ -232,7 +232,7 @@ def test_those_that_are_queued_are_read_from_the_disk(tmp_path):
 
 def test_one_that_is_not_done_in_time_is_given_up(tmp_path, caplog):
     gate = threading.Event()
-    callback = TidemarkCheckpoint(tmp_path / "store", evaluation=Evaluation(
+    callback = TidemarkCheckpoint(tmp_path / "store", evaluation=ModuleEvaluation(
         lambda module: gate.wait() and {}, max_pending=2, on_backpressure="oldest", drain=0))
     try:
         fit(tmp_path, callback, 4)
@@ -257,7 +257,7 @@ def test_after_an_exception_no_evaluation_is_waited_for(tmp_path):
 
     try:
         with pytest.raises(Stopped):
-            fit(tmp_path, Stopping(tmp_path / "store", evaluation=Evaluation(lambda module: gate.wait() and {})), 4)
+            fit(tmp_path, Stopping(tmp_path / "store", evaluation=ModuleEvaluation(lambda module: gate.wait() and {})), 4)
         with tidemark.Checkpointer(tmp_path / "store") as checkpointer:
             assert checkpointer.latest_step().step == 3
     finally:
@@ -267,7 +267,7 @@ def test_after_an_exception_no_evaluation_is_waited_for(tmp_path):
 def test_wrong_options_are_refused(tmp_path):
     for options in ({"max_pending": 0}, {"on_backpressure": "wait"}, {"half": "int8"}):
         with pytest.raises(tidemark.errors.InvalidArgumentError, match=next(iter(options))):
-            Evaluation(dict, **options)
+            ModuleEvaluation(dict, **options)
     with pytest.raises(tidemark.errors.InvalidArgumentError, match="mode is 'lowest'"):
         TidemarkCheckpoint(tmp_path, mode="lowest")
 

@@ -15,7 +15,7 @@ import tidemark
 import torch
 import transformers
 from preempted import exit_code, handled, sender, terminate_in_a_save_that_waits, terminated_at_drawn_moments
-from tidemark.transformers import Evaluation
+from tidemark.transformers import ModuleEvaluation
 from transformers_test import committed, losses, make, weights
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Transformers' advice
@@ -238,7 +238,7 @@ def test_an_evaluation_that_hangs_does_not_hold_up_the_end(runs, hook, n):
     begun = time.monotonic()
     try:
         with tidemark.PreemptionGuard(grace=5.0) as guard:
-            runs.stopped(Send(hook, n), preemption=guard, evaluation=Evaluation(lambda module: ended.wait()))
+            runs.stopped(Send(hook, n), preemption=guard, evaluation=ModuleEvaluation(lambda module: ended.wait()))
     finally:
         ended.set()
     assert time.monotonic() - begun < 60
@@ -281,7 +281,7 @@ def test_a_signal_ends_a_save_that_waits_for_an_evaluation(tmp_path, monkeypatch
     begin = time.monotonic()
     try:
         with tidemark.PreemptionGuard(grace=5.0) as guard:  # which the close then waits for the evaluation
-            evaluation = Evaluation(lambda module: ended.wait(60) and {}, on_backpressure="block")
+            evaluation = ModuleEvaluation(lambda module: ended.wait(60) and {}, on_backpressure="block")
             trainer = make(tmp_path, preemption=guard, evaluation=evaluation, **options)
             assert exit_code(trainer.train) == 0
     finally:
@@ -299,7 +299,7 @@ def test_a_close_that_runs_out_of_time_is_made_once_and_again_by_the_next_traini
     options = {"preemption": preemption, "checkpointer_options": {"close_timeout": 1.0}, "max_steps": 6}
     try:
         with pytest.raises(tidemark.errors.DeadlineExceededError):
-            make(tmp_path, evaluation=Evaluation(lambda module: ended.wait()), **options).train()
+            make(tmp_path, evaluation=ModuleEvaluation(lambda module: ended.wait()), **options).train()
         assert len(closes) == 1 and closes[0][0] <= 1.0
     finally:
         ended.set()

@@ -18,7 +18,7 @@ import torch
 import transformers
 from accelerate.state import AcceleratorState
 from tidemark._evaluation import ModuleEvaluator
-from tidemark.transformers import Evaluation, TidemarkCallback
+from tidemark.transformers import ModuleEvaluation, TidemarkCallback
 from transformers.trainer_callback import ExportableState
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "python"))
@@ -98,7 +98,7 @@ def of_one_rank(folder):
     """What all ranks raise after an error of one."""
     with raising(tempfile, "mkdtemp", 1, OSError("the disk is full")):
         found = {"folder": error_of(trained, folder / "whole")}
-    evaluation = Evaluation(held_out_loss)
+    evaluation = ModuleEvaluation(held_out_loss)
     trainer = trainer_of(folder / "evaluators", evaluation=evaluation)
     callback = TidemarkCallback(folder / "evaluators_of_callback", evaluation=evaluation)
     beside = trainer_of(folder / "plain", callback, kind=transformers.Trainer, save_strategy="no")
@@ -128,7 +128,7 @@ def refused(folder):
 
 def with_callback(folder):
     """Beside a Trainer as it is, and with an evaluation."""
-    callback = TidemarkCallback(folder / "callback", every_steps=10, evaluation=Evaluation(held_out_loss, max_pending=9))
+    callback = TidemarkCallback(folder / "callback", every_steps=10, evaluation=ModuleEvaluation(held_out_loss, max_pending=9))
     trainer = trainer_of(folder / "plain", callback, kind=transformers.Trainer, save_strategy="no")
     trainer.train()
     return digest(trainer)
@@ -177,7 +177,7 @@ def run(folder, rank, life):
         evaluations.append(1)
         return held_out_loss(module)
 
-    whole = trained(folder / "whole", evaluation=Evaluation(evaluate, max_pending=9))
+    whole = trained(folder / "whole", evaluation=ModuleEvaluation(evaluate, max_pending=9))
     found |= {"whole": digest(whole), "evaluations": len(evaluations), "skipped": whole.skipped_evaluations,
               "again": digest(trained(folder / "whole", resume="tidemark:10")), "callback": with_callback(folder),
               "best": with_the_best(folder), "of_one_rank": of_one_rank(folder), "single": begun(folder / "single"),

@@ -13,7 +13,7 @@ import tidemark
 import tokenizers
 import torch
 import transformers
-from tidemark.transformers import Evaluation, TidemarkCallback, TidemarkTrainerMixin, _steps, export
+from tidemark.transformers import ModuleEvaluation, TidemarkCallback, TidemarkTrainerMixin, _steps, export
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Transformers' advice
 TEXT = pathlib.Path("/usr/share/common-licenses/GPL-3")
@@ -161,7 +161,7 @@ def held_out_loss(module):
 def test_saved_steps_are_evaluated_beside_the_training(tmp_path, half):
     whole = make(tmp_path / "plain", save_strategy="no")
     whole.train()
-    trainer = make(tmp_path, evaluation=Evaluation(held_out_loss, max_pending=9, half=half))
+    trainer = make(tmp_path, evaluation=ModuleEvaluation(held_out_loss, max_pending=9, half=half))
     trainer.train()
     assert torch.equal(weights(trainer), weights(whole)) and trainer.skipped_evaluations == []
     steps = committed(trainer.store)
@@ -172,7 +172,7 @@ def test_saved_steps_are_evaluated_beside_the_training(tmp_path, half):
 
 
 def test_the_training_waits_for_evaluations_if_told_to(tmp_path):
-    trainer = make(tmp_path, evaluation=Evaluation(held_out_loss, on_backpressure="block"), save_steps=2)
+    trainer = make(tmp_path, evaluation=ModuleEvaluation(held_out_loss, on_backpressure="block"), save_steps=2)
     trainer.train()
     assert trainer.skipped_evaluations == []
     assert all("validation/loss" in info.metrics for info in committed(trainer.store).values())
@@ -198,7 +198,7 @@ def test_steps_saved_during_an_evaluation_wait_for_it_or_replace_one_another(tmp
         def on_train_end(self, args, state, control, **_):
             gate.set()
 
-    trainer = make(tmp_path, evaluation=Evaluation(evaluate, on_backpressure=policy), callbacks=[Meanwhile()])
+    trainer = make(tmp_path, evaluation=ModuleEvaluation(evaluate, on_backpressure=policy), callbacks=[Meanwhile()])
     trainer.train()
     steps = committed(trainer.store)
     assert sorted(steps) == [5, 10, 15, 20, 24]
@@ -212,7 +212,7 @@ def test_steps_saved_during_an_evaluation_wait_for_it_or_replace_one_another(tmp
 
 
 def test_the_callback_saves_beside_a_trainer_that_is_as_it_was(tmp_path):
-    callback = TidemarkCallback(tmp_path / "store", every_steps=8, evaluation=Evaluation(held_out_loss, max_pending=9))
+    callback = TidemarkCallback(tmp_path / "store", every_steps=8, evaluation=ModuleEvaluation(held_out_loss, max_pending=9))
     trainer = make(tmp_path / "plain", kind=transformers.Trainer, callbacks=[callback], save_strategy="no")
     trainer.train()
     steps = committed(tmp_path / "store")

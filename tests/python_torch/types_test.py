@@ -35,7 +35,7 @@ def test_wrong_arguments_do_not_pass(folder):
         "lightning.TidemarkCheckpoint('store').best_model_path.step": "attr-defined",
         "lightning.TidemarkCheckpoint('store').resume_path + ''": "operator",
         "lightning.TidemarkCheckpointIO(5)": "arg-type",
-        "lightning.Evaluation(loss, on_backpressure='drop')": "arg-type",
+        "lightning.ModuleEvaluation(loss, on_backpressure='drop')": "arg-type",
         "wrong: TrainerCallback = lightning.TidemarkCheckpoint('store')": "assignment",
         "right: TrainerCallback = transformers.TidemarkCallback('store', every_steps='5')": "arg-type",
         "other: Callback = transformers.TidemarkCallback('store')": "assignment",

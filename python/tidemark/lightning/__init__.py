@@ -13,8 +13,8 @@ the entry "optimizers" and the tensors beneath it, and the rest is "lightning". 
 on all of them, and TidemarkCheckpointIO on rank 0. Only tensors in host memory have been tried.
 """
 
-from .._evaluation import Evaluation
+from .._evaluation import ModuleEvaluation
 from ._callback import TidemarkCheckpoint
 from ._checkpoint_io import TidemarkCheckpointIO
 
-__all__ = ["Evaluation", "TidemarkCheckpoint", "TidemarkCheckpointIO"]
+__all__ = ["ModuleEvaluation", "TidemarkCheckpoint", "TidemarkCheckpointIO"]

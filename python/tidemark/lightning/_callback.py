@@ -18,7 +18,7 @@ from .._checkpointer.given_options import check_options, refused_by
 from .._checkpointer.options import KeepBest, Retention
 from .._checkpointer.progress import Progress, progress_function
 from .._checkpointer.ranks import Ranks, ranks_of_job
-from .._evaluation import Evaluation, ModuleEvaluator, evaluation_or_none
+from .._evaluation import ModuleEvaluation, ModuleEvaluator, evaluation_or_none
 from .._preemption.guard import PreemptionGuard, PreemptionReport
 from .._preemption.training import TrainingGuard, preemption_of
 from .._state.rng import rng
@@ -89,7 +89,7 @@ class TidemarkCheckpoint(Checkpoint):
     def __init__(self, store: str | os.PathLike[str], *, monitor: str | None = None, mode: Literal["min", "max"] = "min",
                  save_top_k: int = 1, every_n_train_steps: int | None = None,
                  train_time_interval: datetime.timedelta | None = None, every_n_epochs: int | None = None,
-                 save_on_train_epoch_end: bool | None = None, evaluation: Evaluation | None = None,
+                 save_on_train_epoch_end: bool | None = None, evaluation: ModuleEvaluation | None = None,
                  preemption: bool | PreemptionGuard = False, ranks: Ranks | Callable[[], Ranks] | None = None,
                  progress: Progress | None = None, **options: Any) -> None:
         if mode not in ("min", "max"):

@@ -14,7 +14,7 @@ from .._checkpointer.closing import close_earlier_training, close_owned, close_o
 from .._checkpointer.given_options import check_options_of_ranks
 from .._checkpointer.observer import logger
 from .._checkpointer.ranks import Ranks, together
-from .._evaluation import Evaluation, ModuleEvaluator
+from .._evaluation import ModuleEvaluation, ModuleEvaluator
 from .._preemption.guard import PreemptionReport
 from .._preemption.training import TrainingGuard
 from .._state.rng import rng
@@ -56,7 +56,7 @@ class Fit:
         self._before_validation: dict[str, Any] | None = None  # the generators, if a validation follows on this batch
         self._at_epoch_end: dict[str, Any] | None = None  # the checkpoint of a fit that ends with an epoch
 
-    def open(self, store: str, options: dict[str, Any], evaluation: Evaluation | None, module: Any) -> None:
+    def open(self, store: str, options: dict[str, Any], evaluation: ModuleEvaluation | None, module: Any) -> None:
         """Errors: those of Checkpointer and of its method `evaluator`. InvalidArgumentError: `when_full` is "skip", and there are
         several ranks."""
         check_options_of_ranks("TidemarkCheckpoint", options, self._ranks)

@@ -11,9 +11,9 @@ Trainer's state and the configuration files. `export` makes a folder for from_pr
 a job (DDP) save each step together. Only tensors in host memory have been tried.
 """
 
-from .._evaluation import Evaluation
+from .._evaluation import ModuleEvaluation
 from ._callback import TidemarkCallback
 from ._mixin import TidemarkTrainerMixin
 from ._steps import export
 
-__all__ = ["Evaluation", "TidemarkCallback", "TidemarkTrainerMixin", "export"]
+__all__ = ["ModuleEvaluation", "TidemarkCallback", "TidemarkTrainerMixin", "export"]

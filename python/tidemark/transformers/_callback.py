@@ -17,7 +17,7 @@ from .._checkpointer.futures import SaveHandle
 from .._checkpointer.given_options import check_options, check_options_of_ranks, refused_by
 from .._checkpointer.observer import logger
 from .._checkpointer.ranks import Ranks, together
-from .._evaluation import Evaluation, ModuleEvaluator, evaluation_or_none
+from .._evaluation import ModuleEvaluation, ModuleEvaluator, evaluation_or_none
 from .._state.rng import rng
 from ._steps import WAYS_OUT, bare, generators, is_rank_0, metrics_of, ranks_of
 
@@ -37,7 +37,7 @@ class TidemarkCallback(transformers.TrainerCallback):
     with several processes; and AlreadyHeldError: another process has the store.
     """
 
-    def __init__(self, store: str | os.PathLike[str], *, every_steps: int = 0, evaluation: Evaluation | None = None,
+    def __init__(self, store: str | os.PathLike[str], *, every_steps: int = 0, evaluation: ModuleEvaluation | None = None,
                  ranks: Ranks | Callable[[], Ranks] | None = None, **options: Any) -> None:
         self.store = os.path.abspath(path(store, "store"))
         self._every_steps = size(every_steps, "every_steps")

@@ -15,7 +15,7 @@ from .._checkpointer.given_options import check_options, check_options_of_ranks,
 from .._checkpointer.options import KeepBest, Retention
 from .._checkpointer.progress import Progress, progress_function
 from .._checkpointer.ranks import Ranks, together
-from .._evaluation import Evaluation, ModuleEvaluator, evaluation_or_none
+from .._evaluation import ModuleEvaluation, ModuleEvaluator, evaluation_or_none
 from .._preemption.guard import PreemptionGuard, PreemptionReport
 from .._preemption.training import TrainingGuard, preemption_of
 from ..errors import InvalidArgumentError, UnimplementedError
@@ -56,7 +56,7 @@ class TidemarkTrainerMixin:
             raise InvalidArgumentError(f"{cls.__name__} would save nothing in a store, for TidemarkTrainerMixin is not before "
                                        f"the Trainer: write class {cls.__name__}({names})")
 
-    def __init__(self, *args: Any, store: str | os.PathLike[str] | None = None, evaluation: Evaluation | None = None,
+    def __init__(self, *args: Any, store: str | os.PathLike[str] | None = None, evaluation: ModuleEvaluation | None = None,
                  checkpointer_options: dict[str, Any] | None = None, ranks: Ranks | Callable[[], Ranks] | None = None,
                  preemption: bool | PreemptionGuard = False, progress: Progress | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

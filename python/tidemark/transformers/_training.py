@@ -17,7 +17,7 @@ from transformers.trainer_callback import ExportableState
 from .._checkpointer.checkpointer import Checkpointer
 from .._checkpointer.progress import Progress
 from .._checkpointer.ranks import Ranks, of_rank_0, together
-from .._evaluation import Evaluation, ModuleEvaluator
+from .._evaluation import ModuleEvaluation, ModuleEvaluator
 from .._preemption.guard import PreemptionReport
 from .._preemption.training import TrainingGuard
 from .._state.rng import rng
@@ -53,7 +53,7 @@ class Training:
 
     # Saves.
 
-    def add_evaluator(self, evaluation: Evaluation | None) -> None:
+    def add_evaluator(self, evaluation: ModuleEvaluation | None) -> None:
         with together(self.ranks, "add the evaluators"):
             if evaluation and is_rank_0(self.ranks):
                 self.evaluator = ModuleEvaluator(self.checkpointer, evaluation, self._trainer.model)

@@ -9,7 +9,7 @@ import tidemark
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
-from tidemark.lightning import Evaluation, TidemarkCheckpoint, TidemarkCheckpointIO
+from tidemark.lightning import ModuleEvaluation, TidemarkCheckpoint, TidemarkCheckpointIO
 from torch.utils.data import DataLoader, TensorDataset
 
 
@@ -33,7 +33,7 @@ def norm(module: torch.nn.Module) -> dict[str, float]:
 
 def train(store: str) -> int:
     data = DataLoader(TensorDataset(torch.ones(8, 4)), batch_size=2)
-    evaluation = Evaluation(norm, on_backpressure="skip", drain=60.0)
+    evaluation = ModuleEvaluation(norm, on_backpressure="skip", drain=60.0)
     checkpoint = TidemarkCheckpoint(store, monitor="loss", mode="min", save_top_k=2, every_n_epochs=1,
                                     save_on_train_epoch_end=True, evaluation=evaluation, compression="none")
     timed = TidemarkCheckpoint(store + ".timed", train_time_interval=datetime.timedelta(hours=1))

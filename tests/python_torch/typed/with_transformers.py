@@ -7,7 +7,7 @@ import sys
 import tidemark
 import torch
 import transformers
-from tidemark.transformers import Evaluation, TidemarkCallback, TidemarkTrainerMixin, export
+from tidemark.transformers import ModuleEvaluation, TidemarkCallback, TidemarkTrainerMixin, export
 
 
 class MyTrainer(TidemarkTrainerMixin, transformers.Trainer):
@@ -34,13 +34,13 @@ def model() -> transformers.PreTrainedModel:
 def train(store: str) -> int:
     arguments = transformers.TrainingArguments(store + ".out", max_steps=4, save_steps=2, save_total_limit=2, report_to=[],
                                                per_device_train_batch_size=2, use_cpu=True, disable_tqdm=True)
-    trainer = MyTrainer(model(), arguments, train_dataset=Rows(), store=store, evaluation=Evaluation(loss),
+    trainer = MyTrainer(model(), arguments, train_dataset=Rows(), store=store, evaluation=ModuleEvaluation(loss),
                         checkpointer_options={"compression": "none"})
     trainer.train(resume_from_checkpoint=True)
     skipped: list[tuple[int, str]] = trainer.skipped_evaluations
     folder: str = trainer.store
     print(skipped, folder)
-    callback = TidemarkCallback(store + ".beside", every_steps=2, evaluation=Evaluation(loss))
+    callback = TidemarkCallback(store + ".beside", every_steps=2, evaluation=ModuleEvaluation(loss))
     transformers.Trainer(model(), arguments, train_dataset=Rows(), callbacks=[callback]).train()
     callback.close()
     export(store, store + ".export", "latest")
