@@ -123,18 +123,19 @@ _ENDED, _FAILED = b"tidemark: the values are set", b"tidemark: the values are no
 
 
 @contextlib.contextmanager
-def agreeing(ranks: dict[str, Any] | None, what: str = "take the step") -> Iterator[None]:
+def together(ranks: Ranks | dict[str, Any] | None, what: str = "take the step") -> Iterator[None]:
     """For what each rank does by itself, such as behind the library's part of a restore: an error of one rank is AbortedError
-    on the others. `ranks`: what `options_of_ranks` returned. `what` the ranks do, for the message."""
+    on the others. `ranks`: also what `options_of_ranks` returned. `what` the ranks do, for the message."""
     if ranks is None:
         yield
         return
+    given = vars(ranks) if isinstance(ranks, Ranks) else ranks
     own: BaseException | None = None
     try:
         yield
     except BaseException as error:
         own = error
-    told = _told(ranks["all_gather"], ranks["world_size"], _ENDED if own is None else _FAILED + described(own).encode(), own)
+    told = _told(given["all_gather"], given["world_size"], _ENDED if own is None else _FAILED + described(own).encode(), own)
     for rank, text in enumerate(told):
         if text.startswith(_FAILED):
             raise AbortedError(f"rank {rank} could not {what}: {text[len(_FAILED):].decode(errors='replace')}")
@@ -187,11 +188,6 @@ def ranks_of_job(given: Ranks | Callable[[], Ranks] | None, rank: int, world_siz
 
 _DONE, _LISTENING = b"tidemark: of rank 0: ", b"tidemark: what does rank 0 say?"
 _TIME_LEFT = b"tidemark: seconds left: "
-
-
-def together(ranks: Ranks | None, what: str) -> contextlib.AbstractContextManager[None]:
-    """`agreeing`, for a caller that has no native options."""
-    return agreeing(None if ranks is None else {"all_gather": ranks.all_gather, "world_size": ranks.world_size}, what)
 
 
 def of_rank_0(ranks: Ranks | None, function: Callable[[], str], what: str = "choose the step") -> str:

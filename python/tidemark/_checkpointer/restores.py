@@ -20,7 +20,7 @@ from .observer import logger
 from .options import left_out_by, raise_interruption, restore_options
 from .progress import Progress, progress_function
 from .rank_calls import RankCalls
-from .ranks import agreeing
+from .ranks import together
 from .step_info import RestoreReport, StepInfo, step_info
 
 T = TypeVar("T")
@@ -173,7 +173,7 @@ class Restores(RankCalls):
             if on_devices is not None:
                 on_devices.release()
         if result:  # not of a fresh run
-            with agreeing(self._of_ranks):
+            with together(self._of_ranks):
                 tree.assign(destination.take_received(), destination.take_converted(),
                             left_out_by(destination, options["only"]))
             self._averages_passed = set() if options["only"] else averages_in(destination.differences()[1]) - self._averages

@@ -25,7 +25,7 @@ from .._arguments import renames as pairs
 from .._checkpointer.checkpointer import Checkpointer
 from .._checkpointer.futures import SaveHandle
 from .._checkpointer.progress import Progress
-from .._checkpointer.ranks import agreeing
+from .._checkpointer.ranks import together
 from .._checkpointer.step_info import RestoreReport
 from .._state.pattern import matches
 from .._store.progress import reporting
@@ -64,7 +64,7 @@ def resume(checkpointer: Checkpointer, like: Any, *, healthy_only: bool = False,
     step = checkpointer.resume(destination.state, healthy_only=healthy_only, progress=progress)
     if not step:
         return 0, like
-    with agreeing(checkpointer._of_ranks):
+    with together(checkpointer._of_ranks):
         return step, destination.tree()
 
 
@@ -88,7 +88,7 @@ def restore_with_report(checkpointer: Checkpointer, like: Any, step: int | str =
         destination = Destination(like)
     report = checkpointer.restore(destination.state, step, only=only, **options)
     left_out = {name for name in destination.state if only and not matches(name, only)}
-    with agreeing(checkpointer._of_ranks):
+    with together(checkpointer._of_ranks):
         return destination.tree(left_out.union(report.missing)), report
 
 
