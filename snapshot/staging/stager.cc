@@ -185,9 +185,10 @@ void Stager::PrepareInBackground(State& state) {
   if (TouchesRoomFor(sized.total_bytes)) return;
   FinishTouching(sized.total_bytes);
   // At the first save values such as strings may be longer, and there may be more of them. An explicit budget may have
-  // no room for that.
-  const uint64_t to_come = std::min(sized.total_bytes / 64, kValueBytesToCome);
-  const uint64_t bytes = sized.total_bytes + (budget_is_automatic_ ? sized.value_bytes + to_come : 0);
+  // no room for that, and a small state would not take memory that is so much larger.
+  uint64_t bytes = sized.total_bytes;
+  const uint64_t with_more = bytes + sized.value_bytes + std::min(bytes / 64, kValueBytesToCome);
+  if (budget_is_automatic_ && StagingArena::Fits(RoundUpToPages(with_more), RoundUpToPages(bytes))) bytes = with_more;
   const auto untouched = [&](size_t rounded) -> absl::StatusOr<StagingMemory> {
     absl::StatusOr<StagingMemory> memory = PinnedMemory(state, rounded);
     if (!memory.ok() || memory->data != nullptr) return memory;
