@@ -396,7 +396,8 @@ absl::StatusOr<std::vector<int64_t>> AsyncCheckpointer::DiscardAfter(int64_t ste
       });
     }
     if (impl_->exchange != nullptr) discarded = ShareDiscarded(*impl_->exchange, discarded);
-    if (!impl_->store->is_holder()) impl_->persister->ForgetCommitted();
+    const bool deletes_nothing = discarded.ok() && discarded->empty();
+    if (!impl_->store->is_holder() && !deletes_nothing) impl_->persister->ForgetCommitted();
     impl_->LookAsOtherRank();
     absl::StatusOr<std::optional<int64_t>> latest = impl_->store->catalog().LatestCommitted();
     if (latest.ok()) impl_->last_saved_step = *latest;

@@ -86,6 +86,11 @@ TEST(StagingMemoryFaults, MemoryTakenAheadThatCannotBeTouchedIsGivenBack) {
     if (absl::Status status = state.Refresh(); !status.ok()) return status.ToString();
     stager.PrepareInBackground(state);
     const uint64_t taken = stager.arena().bytes_mapped();
+    {
+      const SystemCallFault watched;
+      stager.PrepareInBackground(state);  // must not touch the memory on this thread
+      if (!watched.calls().empty()) return "the trainer's thread has called " + watched.calls().front();
+    }
     const SystemCallFault fault("madvise", ENOMEM, /*times=*/1);
     const auto snapshot = stager.Begin(0, state, {}, absl::UnixEpoch());
     if (!snapshot.ok()) return snapshot.status().ToString();

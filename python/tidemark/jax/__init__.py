@@ -9,7 +9,7 @@
 
 The leaf at `tree["params"].layers[0]` is the entry "params.layers.0". A leaf is an array of JAX or NumPy, a key of
 jax.random, or anything that a state of `tidemark.Checkpointer` may contain. The entry "$tidemark.tree" tells which
-containers the tree had. An array of which other processes hold parts needs a Checkpointer with `Ranks.of_jax()`: each process
+containers the tree had. If other processes hold parts of an array, the Checkpointer needs `Ranks.of_jax()`. Then each process
 saves the parts of its own devices, each part once, and a restore reads those that the sharding of `like` gives it.
 Importing this module imports jax.
 """
